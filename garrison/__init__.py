@@ -1,0 +1,1 @@
+"""Garrison, a durable orchestrator of GPU compute on Temporal."""

@@ -1,0 +1,1 @@
+"""Side effects, one each, thin."""

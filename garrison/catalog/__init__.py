@@ -1,0 +1,1 @@
+"""The shipped offers with their source and date, and their loader."""

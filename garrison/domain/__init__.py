@@ -1,0 +1,1 @@
+"""Decisions: same input, same answer; no clock, no I/O, no await."""

@@ -1,0 +1,1 @@
+"""Values that cross a boundary: specs, statuses, messages."""

@@ -1,0 +1,62 @@
+"""The two kinds of values that cross a boundary.
+
+A `Model` comes from a person and is strict: an unknown key is a mistake. A `Message` passes
+between our own processes, possibly of different versions, and ignores keys it does not know.
+Both are frozen and keep their input out of error messages, since it may hold a secret.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"
+
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+"""A resource's name: always text, unique among the living of a kind, ignoring case."""
+
+
+def _utc(value: datetime) -> datetime:
+    if value.tzinfo is None:
+        raise ValueError("a time needs its time zone")
+    return value.astimezone(UTC)
+
+
+Time = Annotated[datetime, AfterValidator(_utc)]
+"""An aware UTC time."""
+
+Seconds = Annotated[
+    timedelta,
+    PlainSerializer(lambda value: value.total_seconds(), return_type=float, when_used="json"),
+]
+"""A duration; seconds in JSON."""
+
+Money = Annotated[Decimal, Field(allow_inf_nan=False)]
+"""US dollars, exact; a decimal string in JSON."""
+
+
+class Model(BaseModel):
+    """Strict value from a person."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True
+    )
+
+
+class Message(BaseModel):
+    """Tolerant value between processes; a new field needs a default."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="ignore",
+        hide_input_in_errors=True,
+        ser_json_bytes="base64",
+        val_json_bytes="base64",
+    )
+
+    def replace(self, **changes: Any) -> Any:
+        """Return a copy with some fields changed."""
+        return self.model_copy(update=changes)

@@ -1,0 +1,1 @@
+"""Nodes as supervised processes on this machine."""

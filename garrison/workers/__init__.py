@@ -1,0 +1,1 @@
+"""Process entry points: the only place where adapters are chosen."""

@@ -1,0 +1,1 @@
+"""Durable control loops, one entity per file."""
