@@ -47,7 +47,7 @@ def _as_command(value: Any) -> Any:
 
 
 def _env_name(value: str) -> str:
-    if not ENV_NAME.match(value):
+    if not ENV_NAME.fullmatch(value):
         raise ValueError(f"{value[:64]!r} is no environment variable name")
     return value
 
@@ -78,7 +78,7 @@ def _public_key(value: str) -> str:
 Text = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_no_nul)]
 EnvName = Annotated[str, AfterValidator(_env_name)]
 EnvValue = Annotated[
-    str, BeforeValidator(_env_value), AfterValidator(_no_nul), Field(max_length=131_072)
+    str, BeforeValidator(_env_value), AfterValidator(_no_nul), Field(max_length=262_144)
 ]
 """Text exactly as written; `plain:`, `sealed:` and `secret:` prefixes have a meaning."""
 

@@ -148,13 +148,17 @@ class Refusal(Message):
 
 
 class RestartResult(StrEnum):
-    """What became of a restart in place."""
+    """What became of a restart in place.
+
+    A provider never returns `failed`: it stands for a call that failed for good.
+    """
 
     RESTARTED = "restarted"
     ALREADY_RUNNING = "already_running"
     GONE = "gone"
     NO_CAPACITY = "no_capacity"
     UNSUPPORTED = "unsupported"
+    FAILED = "failed"
 
 
 class RestartPolicy(StrEnum):

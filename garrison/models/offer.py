@@ -36,7 +36,8 @@ class Offer(Message):
         usd_per_hour: Price of one machine; None is unknown, which is not free.
         cluster_usd_per_hour: Price of one machine inside a multi-node cluster where that differs.
         price_is_ceiling: The price is an upper bound (spot quoted at the on-demand price).
-        root_disk_usd_per_gb_month: None when the rate includes the disk.
+        root_disk_usd_per_gb_month: None when the rate includes the disk, or nobody said its price.
+        root_disk_price_unknown: A disk costs extra or may do so, and nobody said how much.
         whole_machine: False for price rows that are no machine (per GPU, slices).
         source: Who said the price; `as_of` when: a date, or a year.
         simulated: The machine exists on paper or on this computer only.
@@ -56,6 +57,7 @@ class Offer(Message):
     cluster_usd_per_hour: Money | None = None
     price_is_ceiling: bool = False
     root_disk_usd_per_gb_month: Money | None = None
+    root_disk_price_unknown: bool = False
     whole_machine: bool = True
     stock: Stock = Stock.UNKNOWN
     source: str = ""

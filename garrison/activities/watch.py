@@ -1,0 +1,318 @@
+"""One observation of all machines of one provider, told to each owner that it concerns.
+
+A pass is one list call. An owner is told when what it owns differs from what it was last told, or
+when it asked; a failed or partial pass is never told to anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from temporalio import activity
+from temporalio.service import RPCError
+
+from garrison.activities.heartbeat import beating
+from garrison.activities.owners import Life, Owner, Owners
+from garrison.activities.watches import Watches
+from garrison.domain.health import living_nodes
+from garrison.errors import GarrisonError
+from garrison.models.cluster_state import Phase
+from garrison.models.group import Group, NodeStatus
+from garrison.models.observation import Observation, WatchAsk, WatchInput, WatchResult
+from garrison.providers.base import Provider
+
+TELL_AT_ONCE = 20
+MASS_FAILURE_SHARE = 0.2
+MASS_FAILURE_NODES = 5
+LOOK_UP_AGAIN = timedelta(minutes=1)
+IN_TRANSITION = frozenset({Phase.LAUNCHING, Phase.PROVISIONING, Phase.TERMINATING})
+ON_THE_WAY = frozenset({NodeStatus.PENDING, NodeStatus.STARTING})
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """Machines with our installation id whose owner nobody has heard of."""
+
+    owner: str
+    uid: str
+    groups: tuple[Group, ...]
+
+
+@dataclass(slots=True)
+class Pass:
+    """What one pass found and did.
+
+    Attributes:
+        busy: An owner is in transition, so the next pass comes soon.
+    """
+
+    begun_at: datetime
+    told: list[str] = field(default_factory=list)
+    reaped: list[str] = field(default_factory=list)
+    orphans: list[Orphan] = field(default_factory=list)
+    busy: bool = False
+    renew: bool = False
+
+
+class ProviderWatcher:
+    """Watches one provider; its memory is only a memory of what was told."""
+
+    def __init__(
+        self, provider: Provider, owners: Owners, watches: Watches, *, clock: Callable[[], datetime]
+    ) -> None:
+        self._provider = provider
+        self._name = provider.facts.name
+        self._owners = owners
+        self._watches = watches
+        self._clock = clock
+        self._told: dict[Key, str] = {}
+        self._pending: dict[str, WatchAsk] = {}
+        self._answered: list[WatchAsk] = []
+        self._read = 0
+        self._suspects: set[Key] = set()
+        self._unknown_until: dict[Key, datetime] = {}
+
+    @property
+    def next_ask_at(self) -> datetime | None:
+        """When the next pass is asked for, None when none is."""
+        return min((ask.not_before for ask in self._pending.values()), default=None)
+
+    @property
+    def answered(self) -> tuple[WatchAsk, ...]:
+        """Asks that were answered since this watcher began."""
+        return tuple(self._answered)
+
+    async def observe_once(self) -> Pass:
+        """Make one pass and tell the owners that it concerns.
+
+        Raises:
+            GarrisonError: The provider did not answer; nobody was told anything.
+            RPCError: The service did not answer.
+        """
+        renew = await self._read_asks()
+        result = Pass(begun_at=self._clock(), renew=renew)
+        groups = await self._provider.list_groups()
+        owners = self._with_asking(await self._owners.running(self._name))
+        listed = _by_owner(groups)
+        seen = {
+            key: Observation(
+                owner=owner.workflow_id,
+                uid=owner.uid,
+                provider=self._name,
+                begun_at=result.begun_at,
+                groups=listed.pop(key, ()),
+            )
+            for key, owner in owners.items()
+        }
+        seen = self._doubt_mass_failure(seen, owners)
+        await self._tell_all(seen, owners, result)
+        for key, left in listed.items():
+            await self._settle_leftover(key, left, result)
+        result.busy |= bool(self._pending) or any(
+            _is_busy(owners[key], seen[key].groups) for key in owners
+        )
+        self._forget(owners)
+        return result
+
+    def _with_asking(self, running: Iterable[Owner]) -> dict[Key, Owner]:
+        """Add owners that asked but are not (yet) in visibility; telling them shows whether."""
+        owners = {(owner.workflow_id, owner.uid): owner for owner in running}
+        for ask in self._pending.values():
+            key = (ask.owner, ask.uid)
+            owners.setdefault(key, Owner(workflow_id=ask.owner, uid=ask.uid, phase=None, nodes=0))
+        return owners
+
+    async def _read_asks(self) -> bool:
+        answer = await self._watches.asks(self._name, since=self._read)
+        self._read = answer.last
+        for ask in answer.asks:
+            self._pending[ask.owner] = ask
+        return answer.renew
+
+    def _doubt_mass_failure(
+        self, seen: dict[Key, Observation], owners: dict[Key, Owner]
+    ) -> dict[Key, Observation]:
+        """Mark the first pass in which suspiciously many nodes went bad at once."""
+        bad = {
+            key: count
+            for key, owner in owners.items()
+            if owner.phase is Phase.RUNNING
+            and (count := owner.nodes - _running(seen[key].groups)) > 0
+            and key not in self._suspects
+        }
+        total = sum(owner.nodes for owner in owners.values() if owner.phase is not Phase.QUOTED)
+        count = sum(bad.values())
+        suspicious = count >= MASS_FAILURE_NODES and count > MASS_FAILURE_SHARE * total
+        self._suspects = set(bad) if suspicious else set()
+        return {
+            key: one.model_copy(update={"confirmed": key not in self._suspects})
+            for key, one in seen.items()
+        }
+
+    async def _tell_all(
+        self, seen: dict[Key, Observation], owners: dict[Key, Owner], result: Pass
+    ) -> None:
+        limit = asyncio.Semaphore(TELL_AT_ONCE)
+
+        async def tell(one: Observation) -> None:
+            async with limit:
+                await self._tell(one, result)
+
+        due = [one for key, one in seen.items() if self._is_due(one, owners[key])]
+        await asyncio.gather(*map(tell, due))
+
+    def _is_due(self, seen: Observation, owner: Owner) -> bool:
+        ask = self._pending.get(seen.owner)
+        if ask is not None and ask.uid == seen.uid and _answers(seen, ask):
+            return True
+        if owner.phase is None:
+            return False
+        digest = _digest(seen)
+        told = self._told.get((seen.owner, seen.uid))
+        if told is None and _is_whole(seen, owner):
+            self._told[seen.owner, seen.uid] = digest
+            return False
+        return told != digest
+
+    async def _tell(self, seen: Observation, result: Pass) -> None:
+        key = (seen.owner, seen.uid)
+        try:
+            found = await self._owners.tell(seen)
+        except RPCError as error:
+            # Its digest stays as it was, so that the next pass tells it again.
+            activity.logger.warning(
+                "owner was not told", extra={"owner": seen.owner, "error": str(error)}
+            )
+            return
+        ask = self._pending.get(seen.owner)
+        if ask is not None and ask.uid == seen.uid and (not found or _answers(seen, ask)):
+            self._answered.append(self._pending.pop(seen.owner))
+        if not found:
+            self._told.pop(key, None)
+            return
+        self._told[key] = _digest(seen)
+        result.told.append(seen.owner)
+
+    async def _settle_leftover(self, key: Key, groups: tuple[Group, ...], result: Pass) -> None:
+        """Deal with machines whose life is in no list of running owners."""
+        owner, uid = key
+        if not living_nodes(groups):
+            return
+        if self._unknown_until.get(key, result.begun_at) > result.begun_at:
+            result.orphans.append(Orphan(owner, uid, groups))
+            return
+        life = await self._owners.life_of(owner, uid)
+        if life is Life.LIVING:
+            result.busy = True
+            return
+        if life is Life.UNKNOWN:
+            self._unknown_until[key] = result.begun_at + LOOK_UP_AGAIN
+            result.orphans.append(Orphan(owner, uid, groups))
+            return
+        for group in groups:
+            await self._reap(group, result)
+
+    async def _reap(self, group: Group, result: Pass) -> None:
+        extra = {"owner": group.owner, "uid": group.uid, "token": group.token}
+        try:
+            await self._provider.terminate_group(group.token)
+        except GarrisonError as error:
+            # The machines are still listed in the next pass, which tries again.
+            activity.logger.warning("reap failed", extra={**extra, "error": str(error)})
+            return
+        result.reaped.append(group.token)
+        activity.logger.warning("reaped machines of a closed life", extra=extra)
+
+    def _forget(self, owners: dict[Key, Owner]) -> None:
+        self._told = {key: digest for key, digest in self._told.items() if key in owners}
+        now = self._clock()
+        self._unknown_until = {key: t for key, t in self._unknown_until.items() if t > now}
+
+
+def _answers(seen: Observation, ask: WatchAsk) -> bool:
+    return ask.not_before <= seen.begun_at
+
+
+def _by_owner(groups: Iterable[Group]) -> dict[Key, tuple[Group, ...]]:
+    listed: dict[Key, tuple[Group, ...]] = {}
+    for group in groups:
+        key = (group.owner, group.uid)
+        listed[key] = (*listed.get(key, ()), group)
+    return listed
+
+
+def _running(groups: Iterable[Group]) -> int:
+    return sum(node.status is NodeStatus.RUNNING for group in groups for node in group.nodes)
+
+
+def _is_whole(seen: Observation, owner: Owner) -> bool:
+    if owner.phase is Phase.QUOTED:
+        return not seen.groups
+    return owner.phase is Phase.RUNNING and _running(seen.groups) == owner.nodes
+
+
+def _is_busy(owner: Owner, groups: Iterable[Group]) -> bool:
+    on_the_way = any(node.status in ON_THE_WAY for group in groups for node in group.nodes)
+    return on_the_way or owner.phase in IN_TRANSITION
+
+
+def _digest(seen: Observation) -> str:
+    text = seen.model_dump_json(exclude={"begun_at"})
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class WatchActivities:
+    """The long-running activity of `ProviderWatch`, for the providers of this worker."""
+
+    def __init__(
+        self,
+        providers: dict[str, Provider],
+        owners: Owners,
+        watches: Watches,
+        *,
+        interval: timedelta,
+        busy_interval: timedelta,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._providers = providers
+        self._owners = owners
+        self._watches = watches
+        self._interval = interval
+        self._busy_interval = busy_interval
+        self._clock = clock
+
+    @activity.defn(name="watch_provider")
+    async def watch_provider(self, watch: WatchInput) -> WatchResult:
+        """Make passes until the workflow wants to be renewed, or the worker stops."""
+        watcher = ProviderWatcher(
+            self._providers[watch.provider], self._owners, self._watches, clock=self._clock
+        )
+        async with beating(watch.provider):
+            while True:
+                pause, renew = await self._pass(watcher, watch.provider)
+                if renew:
+                    return WatchResult(answered=watcher.answered)
+                await self._watches.woken(watch.provider, timeout_seconds=pause.total_seconds())
+
+    async def _pass(self, watcher: ProviderWatcher, name: str) -> tuple[timedelta, bool]:
+        try:
+            result = await watcher.observe_once()
+        except (GarrisonError, RPCError) as error:
+            # No answer is no statement about any machine, so nobody is told anything.
+            activity.logger.warning("pass failed", extra={"provider": name, "error": str(error)})
+            after = getattr(error, "retry_after_seconds", None) or 0
+            return max(self._busy_interval, timedelta(seconds=after)), False
+        return self._pause(watcher, busy=result.busy), result.renew
+
+    def _pause(self, watcher: ProviderWatcher, *, busy: bool) -> timedelta:
+        pause = self._busy_interval if busy else self._interval
+        asked = watcher.next_ask_at
+        if asked is None:
+            return pause
+        return max(min(pause, asked - self._clock()), timedelta(seconds=1))

@@ -1,0 +1,164 @@
+"""Running commands on nodes, and their logs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+from temporalio import activity
+
+from garrison.activities.heartbeat import beating
+from garrison.activities.saved_logs import SavedLogs
+from garrison.errors import GarrisonError, InvalidSpec, NotFound, Unsupported
+from garrison.models.cluster_messages import (
+    NodeWorkload,
+    ReadLogRequest,
+    SaveLogsAnswer,
+    SaveLogsRequest,
+    StartWorkloadsAnswer,
+    StartWorkloadsRequest,
+)
+from garrison.models.group import LogChunk, Node
+from garrison.providers.base import Provider, WorkloadRequest, Workloads
+
+LOG_CHUNK = 256 * 1024
+STOP_SECONDS = 5
+SAVE_SECONDS = 10
+SAVE_BYTES = 64 * 1024 * 1024
+
+OpenEnv = Callable[[dict[str, str]], dict[str, str]]
+"""Opens a sealed environment; raises `InvalidSpec` naming what cannot be opened."""
+
+
+class WorkloadActivities:
+    """Bound to one provider and to the key that opens secrets."""
+
+    def __init__(self, provider: Provider, *, open_env: OpenEnv, log_dir: Path) -> None:
+        self._provider = provider
+        self._open_env = open_env
+        self._saved = SavedLogs(log_dir)
+
+    @activity.defn(name="start_workloads")
+    async def start_workloads(self, request: StartWorkloadsRequest) -> StartWorkloadsAnswer:
+        """Start the command on some nodes; what cannot work on a node is a value.
+
+        The environment is opened here and goes nowhere but to the nodes.
+
+        Raises:
+            ProviderUnreachable: A node does not answer; nothing is lost by calling again.
+        """
+        workloads = self._workloads()
+        try:
+            secret_env = self._open_env(request.sealed_env)
+        except InvalidSpec as error:
+            return StartWorkloadsAnswer(failed={n.node.rank: str(error) for n in request.nodes})
+
+        async def start(target: NodeWorkload) -> tuple[int, str | None]:
+            return target.node.rank, await self._start(workloads, request, target, secret_env)
+
+        async with beating():
+            outcomes = await asyncio.gather(*map(start, request.nodes))
+        failed = {rank: text for rank, text in outcomes if text is not None}
+        started = tuple(rank for rank, text in outcomes if text is None)
+        return StartWorkloadsAnswer(started=started, failed=failed)
+
+    async def _start(
+        self,
+        workloads: Workloads,
+        request: StartWorkloadsRequest,
+        target: NodeWorkload,
+        secret_env: dict[str, str],
+    ) -> str | None:
+        work = WorkloadRequest(
+            name=request.name,
+            generation=request.generation,
+            command=request.command,
+            image=request.image,
+            env={**secret_env, **target.env},
+            hostfile=request.hostfile,
+            restart=request.restart,
+            max_restarts=request.max_restarts,
+        )
+        try:
+            await workloads.start_workload(target.node, work)
+        except GarrisonError as error:
+            if error.retryable:
+                raise
+            return str(error)
+        return None
+
+    @activity.defn(name="save_logs")
+    async def save_logs(self, request: SaveLogsRequest) -> SaveLogsAnswer:
+        """Copy each node's log into the log directory: at most 10 s and the last 64 MB a node.
+
+        The workload is stopped first, so that the log is complete to its last line.
+        """
+        workloads = self._workloads()
+
+        async def save(node: Node) -> tuple[int, int | str]:
+            try:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(STOP_SECONDS):
+                        await workloads.stop_workload(node, request.workload)
+                async with asyncio.timeout(SAVE_SECONDS):
+                    return node.rank, await self._save(workloads, request, node)
+            except TimeoutError:
+                return node.rank, f"not fetched within {SAVE_SECONDS} s"
+            except (GarrisonError, OSError) as error:
+                return node.rank, str(error)
+
+        async with beating():
+            outcomes = await asyncio.gather(*map(save, request.nodes))
+        return SaveLogsAnswer(
+            saved={rank: size for rank, size in outcomes if isinstance(size, int)},
+            failed={rank: text for rank, text in outcomes if isinstance(text, str)},
+        )
+
+    async def _save(self, workloads: Workloads, request: SaveLogsRequest, node: Node) -> int:
+        last = await workloads.read_log(node, request.workload, offset=-1, limit=1)
+        offset = max(last.next_offset - SAVE_BYTES, 0)
+        size = 0
+        with self._saved.writer(request.cluster, request.uid, node.rank, base=offset) as file:
+            while size < SAVE_BYTES:
+                chunk = await workloads.read_log(
+                    node, request.workload, offset=offset, limit=min(LOG_CHUNK, SAVE_BYTES - size)
+                )
+                if not chunk.data:
+                    break
+                file.write(chunk.data)
+                offset = chunk.next_offset
+                size += len(chunk.data)
+        return size
+
+    @activity.defn(name="read_log")
+    async def read_log(self, request: ReadLogRequest) -> LogChunk:
+        """Return part of a node's log, or of its saved copy once the node is gone.
+
+        Raises:
+            NotFound: There is no such log.
+            ProviderUnreachable: The node does not answer.
+        """
+        saved = self._saved.read(
+            request.cluster,
+            request.uid,
+            request.rank,
+            offset=request.offset,
+            limit=min(request.limit, LOG_CHUNK),
+        )
+        if saved is not None:
+            return saved
+        if request.node is None:
+            raise NotFound(f"no log of node {request.rank} of {request.cluster} was kept")
+        return await self._workloads().read_log(
+            request.node,
+            request.workload,
+            offset=request.offset,
+            limit=min(request.limit, LOG_CHUNK),
+        )
+
+    def _workloads(self) -> Workloads:
+        if self._provider.workloads is None:
+            raise Unsupported(f"{self._provider.facts.name} runs no workloads")
+        return self._provider.workloads

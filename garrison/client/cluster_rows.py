@@ -1,0 +1,44 @@
+"""Lines of a cluster list, from visibility and memo alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
+
+from garrison.domain.pricing import cost_usd
+from garrison.models.billing import Meter
+from garrison.models.cluster_state import Phase
+from garrison.models.cluster_status import ClusterRow
+
+KILLED = frozenset({WorkflowExecutionStatus.TERMINATED, WorkflowExecutionStatus.TIMED_OUT})
+
+
+async def cluster_row(execution: WorkflowExecution, now: datetime) -> ClusterRow:
+    """Return one line; a life that was ended in Temporal itself is shown as terminated."""
+    memo = await execution.memo()
+    meter = _meter(memo)
+    killed = execution.status in KILLED
+    phase = Phase.TERMINATED if killed else memo.get("phase")
+    end = execution.close_time if killed else None
+    return ClusterRow.model_validate(
+        {
+            **{name: memo.get(name) for name in ClusterRow.model_fields if name in memo},
+            "phase": phase,
+            "cost_usd": cost_usd(meter, end or now) if meter else Decimal(0),
+            "ended_at": memo.get("ended_at") or execution.close_time,
+        }
+    )
+
+
+def _meter(memo: Mapping[str, Any]) -> Meter | None:
+    if not memo.get("hourly_usd") or memo.get("accrued_seconds") is None:
+        return None
+    return Meter(
+        rate_usd_per_hour=Decimal(memo["hourly_usd"]),
+        accrued_seconds=Decimal(memo["accrued_seconds"]),
+        running_since=memo.get("charging_since"),
+    )

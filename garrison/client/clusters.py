@@ -1,0 +1,632 @@
+"""Clusters, for programs: the same surface as the command line's."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import shlex
+import uuid
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, TypeVar
+
+from temporalio.client import (
+    Client,
+    WithStartWorkflowOperation,
+    WorkflowExecution,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.service import RPCError, RPCStatusCode
+
+from garrison.client.cluster_rows import cluster_row
+from garrison.client.keys import ClientKeys
+from garrison.client.logs import read_log, stream_log
+from garrison.client.ssh import run_ssh
+from garrison.client.translation import translated
+from garrison.domain.cluster_call import WORKLOAD, cluster_workflow_id
+from garrison.domain.cluster_plan import ENDED
+from garrison.domain.cluster_report import charge_until
+from garrison.domain.secrets import unsealed_names
+from garrison.errors import (
+    ConflictPhase,
+    ErrorCode,
+    GarrisonError,
+    InvalidSpec,
+    NotFound,
+    Problem,
+    QuoteExpired,
+    WaitTimeout,
+    error_of,
+)
+from garrison.models.base import NAME_PATTERN
+from garrison.models.cluster import ClusterShape, ClusterSpec, WorkloadSettings
+from garrison.models.cluster_messages import (
+    ActionAck,
+    ClusterInput,
+    LaunchRequest,
+    QuoteAck,
+    QuoteAnswer,
+    QuoteQuery,
+    QuoteRequest,
+    ReadLogRequest,
+    RecoverRequest,
+    RecoverySwitch,
+    TerminateAck,
+    TerminateRequest,
+)
+from garrison.models.cluster_state import CLOSED_PHASES, UP_PHASES, Phase
+from garrison.models.cluster_status import (
+    ClusterNodeStatus,
+    ClusterRow,
+    ClusterStatus,
+    Connection,
+    QuoteStatus,
+    SshStatus,
+)
+from garrison.models.group import Node, SshEndpoint
+from garrison.sealing import read_public_key, seal_env
+from garrison.settings import Settings
+from garrison.workflows.cluster import ClusterWorkflow
+
+TASK_QUEUE = "garrison"
+CALL_TIMEOUT = timedelta(seconds=10)
+TERMINATE_TIMEOUT = timedelta(seconds=5)
+QUOTE_WITHIN = timedelta(seconds=60)
+POLL_FIRST = 0.05
+POLL_LONGEST = 1.0
+TRIES = 5
+
+OnChange = Callable[[ClusterStatus], None]
+T = TypeVar("T")
+
+
+class Clusters:
+    """All clusters of a Temporal namespace. Every method raises `GarrisonError`s only."""
+
+    def __init__(self, client: Client, settings: Settings) -> None:
+        self._client = client
+        self._settings = settings
+        self._keys = ClientKeys(settings.data_dir)
+
+    # Life
+
+    async def quote(self, spec: ClusterSpec, *, request_id: str | None = None) -> QuoteStatus:
+        """Return the price of a cluster, locked for a while; nothing is bought.
+
+        Args:
+            spec: What is wanted; env values are sealed here, before they leave this process.
+            request_id: The same id gets the same answer.
+
+        Raises:
+            NameInUse: A launched cluster has this name.
+            InvalidSpec, InvalidShape, PriceUnavailable, Unsupported: Nothing fits; says why.
+        """
+        name = spec.name or f"cluster-{secrets.token_hex(4)}"
+        sealed = await self._sealed(spec.model_copy(update={"name": name}))
+        sealed = sealed.model_copy(update={"ssh_keys": self._with_own_key(spec.ssh_keys)})
+        quote_id = request_id or uuid.uuid4().hex
+        request = QuoteRequest(request_id=quote_id, quote_id=quote_id, spec=sealed)
+        with translated(f"cluster {name}"):
+            ack = await self._start_quote(name, request)
+            return await self._quote_made(ack)
+
+    async def _start_quote(self, name: str, request: QuoteRequest) -> QuoteAck:
+        for left in reversed(range(TRIES)):
+            uid = str(uuid.uuid4())
+            owner = self._settings.owner
+            start = WithStartWorkflowOperation(
+                ClusterWorkflow.run,
+                ClusterInput(name=name, uid=uid, owner=owner),
+                id=cluster_workflow_id(name),
+                task_queue=TASK_QUEUE,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+                memo={"uid": uid, "name": name, "owner": owner},
+                static_summary=static_summary(request.spec),
+            )
+            try:
+                return await self._client.execute_update_with_start_workflow(
+                    ClusterWorkflow.quote,
+                    request,
+                    start_workflow_operation=start,
+                    rpc_timeout=CALL_TIMEOUT,
+                )
+            except RPCError as error:
+                # The life that was found ended in that moment: the next try begins a new one.
+                if error.status is not RPCStatusCode.NOT_FOUND or not left:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def _quote_made(self, ack: QuoteAck) -> QuoteStatus:
+        handle = self._handle(ack.name)
+        query = QuoteQuery(quote_id=ack.quote_id)
+        async for _ in _polling(QUOTE_WITHIN):
+            answer: QuoteAnswer = await handle.query(
+                ClusterWorkflow.get_quote, query, rpc_timeout=CALL_TIMEOUT
+            )
+            if answer.quote is not None:
+                return answer.quote
+            if answer.refusal is not None:
+                raise error_of(answer.refusal.code, answer.refusal.message)
+        raise WaitTimeout(f"the quote of {ack.name} was not made within {QUOTE_WITHIN}")
+
+    async def launch(
+        self,
+        name: str,
+        *,
+        quote_id: str | None = None,
+        uid: str | None = None,
+        spec: ClusterSpec | None = None,
+        max_hourly_usd: Decimal | None = None,
+        max_lifetime: timedelta | None = None,
+        failover: bool | None = None,
+        request_id: str | None = None,
+    ) -> ActionAck:
+        """Accept a quote: the cluster is bought at its locked rate.
+
+        Args:
+            name: Of the quoted cluster.
+            quote_id: The accepted quote; None accepts the current one.
+            uid: Pins the life.
+            spec: Only its set fields count: priced ones are compared, others replace.
+            max_hourly_usd: Refuse a quote above it.
+            max_lifetime: Terminate so long after it was ready.
+            failover: Go on to other places when one has no capacity.
+            request_id: The same id gets the same answer.
+
+        Raises:
+            PriceChanged, QuoteExpired, NameInUse, NotFound, InvalidSpec: Nothing is bought.
+        """
+        priced, workload = await self._launch_fields(spec)
+        lifetime = max_lifetime
+        if lifetime is None and spec is not None and spec.max_lifetime is not None:
+            lifetime = timedelta(seconds=spec.max_lifetime)
+        request = LaunchRequest(
+            request_id=request_id or uuid.uuid4().hex,
+            quote_id=quote_id,
+            uid=uid,
+            priced=priced,
+            workload=workload,
+            max_hourly_usd=max_hourly_usd,
+            max_lifetime=lifetime,
+            failover=failover,
+            by=self._settings.owner,
+        )
+        return await self._update(name, ClusterWorkflow.launch, request)
+
+    async def _launch_fields(
+        self, spec: ClusterSpec | None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        if spec is None:
+            return {}, {}
+        sealed = await self._sealed(spec)
+        given = sealed.model_dump(mode="json", include=spec.model_fields_set)
+        skipped = {"name", "recovery", "failover", "account"}
+        priced = {k: v for k, v in given.items() if k in ClusterShape.model_fields}
+        workload = {k: v for k, v in given.items() if k in WorkloadSettings.model_fields}
+        if "ssh_keys" in workload:
+            workload["ssh_keys"] = list(self._with_own_key(spec.ssh_keys))
+        return {k: v for k, v in priced.items() if k not in skipped}, workload
+
+    async def terminate(
+        self, name: str, *, uid: str | None = None, request_id: str | None = None
+    ) -> TerminateAck:
+        """Give every machine back; accepted in every phase, and the same answer each time.
+
+        Raises:
+            NotFound: There never was such a cluster, or `uid` names another life.
+        """
+        request = TerminateRequest(
+            request_id=request_id or uuid.uuid4().hex, uid=uid, by=self._settings.owner
+        )
+        with translated(f"cluster {name}"):
+            handle = self._handle(name)
+            try:
+                return await handle.execute_update(
+                    ClusterWorkflow.terminate, request, rpc_timeout=TERMINATE_TIMEOUT
+                )
+            except WorkflowUpdateRPCTimeoutOrCancelledError:
+                return await self._terminate_by_signal(name, request)
+            except RPCError as error:
+                if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:
+                    return await self._terminate_by_signal(name, request)
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+            return await self._terminated_before(name, uid)
+
+    async def _terminate_by_signal(self, name: str, request: TerminateRequest) -> TerminateAck:
+        described = await self._handle(name).describe(rpc_timeout=CALL_TIMEOUT)
+        life = (await described.memo()).get("uid", "")
+        await self._handle(name).signal("terminate", request, rpc_timeout=CALL_TIMEOUT)
+        return TerminateAck(name=name, uid=life, accepted_at=_now())
+
+    async def _terminated_before(self, name: str, uid: str | None) -> TerminateAck:
+        ended = await self._closed_life(name, uid)
+        memo = await ended.memo()
+        if memo.get("phase") is None:
+            raise NotFound(f"there is no cluster {name}")
+        time = memo.get("terminate_accepted_at") or memo.get("ended_at") or ended.close_time
+        return TerminateAck(name=memo["name"], uid=memo["uid"], accepted_at=time)
+
+    async def _closed_life(self, name: str, uid: str | None) -> WorkflowExecution:
+        described: WorkflowExecutionDescription = await self._handle(name).describe(
+            rpc_timeout=CALL_TIMEOUT
+        )
+        if uid is None or (await described.memo()).get("uid") == uid:
+            return described
+        return await self._life_of(name, uid)
+
+    async def _life_of(self, name: str, uid: str) -> WorkflowExecution:
+        query = f"WorkflowId = '{cluster_workflow_id(name)}'"
+        async for execution in self._client.list_workflows(query):
+            again = execution.status is WorkflowExecutionStatus.CONTINUED_AS_NEW
+            if not again and (await execution.memo()).get("uid") == uid:
+                return execution
+        raise NotFound(f"there is no life {uid} of a cluster {name}")
+
+    async def recover(self, name: str, *, request_id: str | None = None) -> ActionAck:
+        """Start one recovery attempt on the nodes that are not running.
+
+        Raises:
+            ConflictPhase: It is not degraded.
+            RecoveryExhausted: The budget of this episode is spent.
+        """
+        request = RecoverRequest(request_id=request_id or uuid.uuid4().hex, by=self._settings.owner)
+        return await self._update(name, ClusterWorkflow.recover, request)
+
+    async def recovery(
+        self,
+        name: str,
+        *,
+        automatic: bool | None = None,
+        max_attempts: int | None = None,
+        request_id: str | None = None,
+    ) -> ActionAck:
+        """Turn automatic recovery on or off, or change the attempts of an episode."""
+        request = RecoverySwitch(
+            request_id=request_id or uuid.uuid4().hex,
+            automatic=automatic,
+            max_attempts=max_attempts,
+            by=self._settings.owner,
+        )
+        return await self._update(name, ClusterWorkflow.recovery, request)
+
+    async def _update(self, name: str, update: Any, request: Any) -> ActionAck:
+        with translated(f"cluster {name}"):
+            try:
+                answer: ActionAck = await self._handle(name).execute_update(
+                    update, request, rpc_timeout=CALL_TIMEOUT
+                )
+                return answer
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+            ended = await self._closed_life(name, getattr(request, "uid", None))
+            raise await _ended_error(name, ended)
+
+    # Reading
+
+    async def get(self, name: str, *, uid: str | None = None) -> ClusterStatus:
+        """Return a cluster, also one that has ended, as long as it is remembered.
+
+        Raises:
+            NotFound: There is none of this name, or no such life.
+        """
+        with translated(f"cluster {name}"):
+            status = await self._query(self._handle(name))
+            if uid is not None and status.uid != uid:
+                life = await self._life_of(name, uid)
+                status = await self._query(self._handle(name, run_id=life.run_id))
+        if status.phase is None:
+            raise NotFound(f"there is no cluster {name}")
+        return charge_until(status, _now())
+
+    async def _query(self, handle: WorkflowHandle[Any, Any]) -> ClusterStatus:
+        status: ClusterStatus = await handle.query(ClusterWorkflow.get, rpc_timeout=CALL_TIMEOUT)
+        return status
+
+    async def list(
+        self,
+        *,
+        include_ended: bool = False,
+        phase: str | None = None,
+        owner: str | None = None,
+        provider: str | None = None,
+    ) -> list[ClusterRow]:
+        """Return clusters, newest first; one visibility query, no workflow is asked.
+
+        Args:
+            include_ended: Also those that have ended.
+            phase: Only those in this phase.
+            owner: Only those of this owner.
+            provider: Only those at this provider.
+        """
+        filters = {
+            "GarrisonKind": "cluster",
+            "GarrisonPhase": _known_phase(phase),
+            "GarrisonOwner": owner,
+            "GarrisonProvider": provider,
+        }
+        terms = [f"{key} = {_quoted(value)}" for key, value in filters.items() if value]
+        ended = include_ended or phase in set(CLOSED_PHASES)
+        terms.append(
+            "ExecutionStatus != 'ContinuedAsNew'" if ended else "ExecutionStatus = 'Running'"
+        )
+        now = _now()
+        with translated("cluster list"):
+            found = self._client.list_workflows(" AND ".join(terms), page_size=1000)
+            return [await cluster_row(execution, now) async for execution in found]
+
+    async def wait(
+        self,
+        name: str,
+        *,
+        phases: Collection[Phase],
+        timeout: timedelta | None = None,
+        uid: str | None = None,
+        on_change: OnChange | None = None,
+    ) -> ClusterStatus:
+        """Return once the cluster is in one of the phases.
+
+        Args:
+            name: Of the cluster.
+            phases: Any of these ends the wait.
+            timeout: None waits for ever.
+            uid: Pins the life; by default the one that lives now.
+            on_change: Called with each status that differs from the last.
+
+        Raises:
+            WaitTimeout: The time passed; the cluster goes on.
+            GarrisonError: The life ended otherwise: with its own error, if it failed.
+        """
+        wanted = set(phases)
+        return await self._wait(
+            name, lambda status: status.phase in wanted, timeout, uid, on_change
+        )
+
+    async def wait_workload(
+        self,
+        name: str,
+        *,
+        timeout: timedelta | None = None,
+        on_change: OnChange | None = None,
+    ) -> ClusterStatus:
+        """Return once the command has ended on every node; `WorkloadState` says how.
+
+        Raises:
+            ConflictPhase: The cluster has no command.
+            WaitTimeout: The time passed.
+        """
+        first = await self.get(name)
+        if not first.has_command:
+            raise ConflictPhase(f"cluster {name} has no command to wait for")
+        return await self._wait(name, workload_ended, timeout, first.uid, on_change)
+
+    async def _wait(
+        self,
+        name: str,
+        done: Callable[[ClusterStatus], bool],
+        timeout: timedelta | None,
+        uid: str | None,
+        on_change: OnChange | None,
+    ) -> ClusterStatus:
+        last: dict[str, Any] | None = None
+        status: ClusterStatus | None = None
+        async for _ in _polling(timeout):
+            status = await self.get(name, uid=uid or (status.uid if status else None))
+            shown = status.model_dump(exclude={"cost_usd"})
+            if on_change is not None and shown != last:
+                on_change(status)
+            last = shown
+            if done(status):
+                return status
+            if status.phase in CLOSED_PHASES:
+                raise _ended_otherwise(status)
+        phase = status.phase if status else "unknown"
+        raise WaitTimeout(f"cluster {name} is {phase} after {timeout}; it goes on")
+
+    async def connections(self, name: str) -> list[Connection]:
+        """Return how to reach each node; host keys are written for the OpenSSH client."""
+        status = await self.get(name)
+        ends = [node.ssh for node in status.nodes if node.ssh is not None]
+        known = self._keys.write_known_hosts(f"{status.name}-{status.uid[:8]}", ends)
+        self._keys.public_key()
+        return [
+            Connection(
+                rank=node.rank,
+                status=node.status,
+                private_address=node.private_address,
+                ssh=node.ssh,
+                command=self._ssh_command(node.ssh, str(known)) if node.ssh else None,
+            )
+            for node in status.nodes
+        ]
+
+    def _ssh_command(self, end: SshStatus, known_hosts: str) -> str:
+        options = ["-i", str(self._keys.private_path), "-o", f"UserKnownHostsFile={known_hosts}"]
+        return shlex.join(["ssh", *options, "-p", str(end.port), f"{end.user}@{end.host}"])
+
+    async def ssh(self, name: str, *, rank: int = 0, command: Sequence[str] = ()) -> int:
+        """Log in to a node, or run a command there, on this process's own terminal.
+
+        Returns:
+            The remote exit status.
+        """
+        status = await self.get(name)
+        node = _node(status, rank)
+        if node.ssh is None:
+            raise ConflictPhase(f"node {rank} of {name} is {node.status} and has no SSH server")
+        self._keys.public_key()
+        return await run_ssh(node.ssh, self._keys.private_path, command)
+
+    async def logs(
+        self,
+        name: str,
+        *,
+        rank: int = 0,
+        uid: str | None = None,
+        tail_bytes: int | None = None,
+        follow: bool = False,
+    ) -> AsyncIterator[bytes]:
+        """Yield the log of one node's command, also after the node is gone.
+
+        Args:
+            name: Of the cluster.
+            rank: Of the node.
+            uid: Pins the life.
+            tail_bytes: Begin so far before the end; None begins at the start.
+            follow: Go on until the command has ended for good.
+        """
+        status = await self.get(name, uid=uid)
+        request = _log_request(status, rank)
+        start = 0 if tail_bytes is None else -max(tail_bytes, 1)
+
+        async def refreshed() -> tuple[ReadLogRequest, bool]:
+            now = await self.get(name, uid=status.uid)
+            return _log_request(now, rank), now.phase in CLOSED_PHASES or _rank_ended(now, rank)
+
+        if not follow:
+            async for data in read_log(self._client, request, start):
+                yield data
+            return
+        async for data in stream_log(self._client, request, start, refreshed):
+            yield data
+
+    # Helpers
+
+    def _handle(self, name: str, run_id: str | None = None) -> WorkflowHandle[Any, Any]:
+        return self._client.get_workflow_handle_for(
+            ClusterWorkflow.run, cluster_workflow_id(_checked_name(name)), run_id=run_id
+        )
+
+    async def _sealed(self, spec: ClusterSpec) -> ClusterSpec:
+        if not unsealed_names(spec.env):
+            return spec
+        return spec.model_copy(update={"env": seal_env(await self._public_key(), spec.env)})
+
+    async def _public_key(self) -> str:
+        known = self._settings.public_key or read_public_key(self._settings.data_dir)
+        if known is not None:
+            return known
+        with translated("sealing key"):
+            watches = self._client.list_workflows(
+                "WorkflowType = 'ProviderWatch' AND ExecutionStatus = 'Running'"
+            )
+            async for watch in watches:
+                key = (await watch.memo()).get("public_key")
+                if isinstance(key, str):
+                    return key
+        raise InvalidSpec(
+            "no sealing key is known: start a worker, or set GARRISON_PUBLIC_KEY",
+            problems=(Problem("env", "its values must be sealed before they leave this process"),),
+        )
+
+    def _with_own_key(self, keys: tuple[str, ...]) -> tuple[str, ...]:
+        own = self._keys.public_key()
+        return keys if own in keys else (*keys, own)
+
+
+async def _polling(timeout: timedelta | None) -> AsyncIterator[None]:
+    """Yield at growing pauses, until the time is over."""
+    loop = asyncio.get_running_loop()
+    end = None if timeout is None else loop.time() + timeout.total_seconds()
+    pause = POLL_FIRST
+    while True:
+        yield
+        if end is not None and loop.time() >= end:
+            return
+        left = pause if end is None else min(pause, max(end - loop.time(), 0))
+        await asyncio.sleep(left)
+        pause = min(pause * 1.5, POLL_LONGEST)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _checked_name(name: str) -> str:
+    if not re.fullmatch(NAME_PATTERN.strip("^$"), name):
+        raise InvalidSpec(f"{name[:64]!r} is no cluster name: letters, digits, - and _, at most 63")
+    return name
+
+
+def _known_phase(phase: str | None) -> str | None:
+    if phase is not None and phase not in set(Phase):
+        raise InvalidSpec(f"{phase[:64]!r} is no phase; phases are {', '.join(Phase)}")
+    return phase
+
+
+def _quoted(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def static_summary(spec: ClusterSpec) -> str:
+    """Return what the Temporal UI shows beside the id: `2 x 8 H100, eu-north-1`."""
+    what = spec.accelerator or spec.instance_type or "CPU"
+    per_node = f"{spec.gpus_per_node} {what}" if spec.gpus_per_node else what
+    place = spec.region or spec.provider
+    return f"{spec.nodes} x {per_node}" + (f", {place}" if place else "")
+
+
+def workload_ended(status: ClusterStatus) -> bool:
+    """Return whether the command has ended on every node."""
+    return bool(status.nodes) and all(
+        node.workload is not None and node.workload.state in ENDED for node in status.nodes
+    )
+
+
+def _rank_ended(status: ClusterStatus, rank: int) -> bool:
+    work = _node(status, rank).workload
+    return status.phase in UP_PHASES and work is not None and work.state in ENDED
+
+
+def _node(status: ClusterStatus, rank: int) -> ClusterNodeStatus:
+    if not 0 <= rank < len(status.nodes):
+        raise NotFound(f"cluster {status.name} has no node {rank}; it has {len(status.nodes)}")
+    return status.nodes[rank]
+
+
+def _log_request(status: ClusterStatus, rank: int) -> ReadLogRequest:
+    seen = _node(status, rank)
+    if status.provider is None:
+        raise ConflictPhase(f"cluster {status.name} is {status.phase} and has no nodes")
+    node = Node(
+        rank=rank,
+        provider_id=seen.provider_id or "",
+        status=seen.status,
+        private_address=seen.private_address,
+        ssh=SshEndpoint(**seen.ssh.model_dump()) if seen.ssh else None,
+    )
+    return ReadLogRequest(
+        provider=status.provider,
+        cluster=status.name,
+        uid=status.uid,
+        workload=WORKLOAD,
+        rank=rank,
+        node=node if seen.provider_id else None,
+    )
+
+
+async def _ended_error(name: str, ended: WorkflowExecution) -> GarrisonError:
+    memo = await ended.memo()
+    phase = memo.get("phase")
+    if phase is None:
+        return NotFound(f"there is no cluster {name}")
+    if phase == Phase.EXPIRED:
+        when = memo.get("expires_at")
+        return QuoteExpired(f"quote {memo.get('quote_id')} expired at {when}; quote again")
+    return NotFound(f"cluster {name} has ended ({phase})")
+
+
+def _ended_otherwise(status: ClusterStatus) -> GarrisonError:
+    if status.phase is Phase.FAILED and status.last_error is not None:
+        return error_of(status.last_error.code, f"{status.name}: {status.last_error.message}")
+    if status.phase is Phase.EXPIRED:
+        return QuoteExpired(f"the quote of {status.name} expired")
+    return error_of(ErrorCode.CONFLICT_PHASE, f"cluster {status.name} ended {status.phase}")

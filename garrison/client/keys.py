@@ -1,0 +1,57 @@
+"""The client's own SSH key, so that `cluster ssh` works with nothing else set up."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+import asyncssh
+
+from garrison.models.cluster_status import SshStatus
+
+
+class ClientKeys:
+    """A key pair and the host keys of nodes, under `<data dir>/client`."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._folder = data_dir / "client"
+
+    @property
+    def private_path(self) -> Path:
+        """Where the private half is kept, for `ssh -i`."""
+        return self._folder / "id_ed25519"
+
+    def public_key(self) -> str:
+        """Return the public half, making the pair at first use."""
+        if not self.private_path.exists():
+            self._create()
+        key = asyncssh.read_private_key(self.private_path)
+        return key.export_public_key().decode().strip()
+
+    def _create(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        text = asyncssh.generate_private_key("ssh-ed25519", comment="garrison").export_private_key()
+        handle, draft = tempfile.mkstemp(dir=self._folder)  # 0600
+        with os.fdopen(handle, "wb") as file:
+            file.write(text)
+        # Another process may have made it meanwhile: the first one stays.
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, self.private_path)
+        Path(draft).unlink()
+
+    def write_known_hosts(self, name: str, endpoints: list[SshStatus]) -> Path:
+        """Write the host keys of a cluster's nodes in OpenSSH form and return the file."""
+        folder = self._folder / "known_hosts"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = folder / name
+        draft = folder / f".{name}.{os.getpid()}"
+        draft.write_text("".join(known_host(end) for end in endpoints if end.host_key))
+        draft.replace(path)
+        return path
+
+
+def known_host(end: SshStatus) -> str:
+    """Return a node's line of a `known_hosts` file."""
+    return f"[{end.host}]:{end.port} {end.host_key}\n"

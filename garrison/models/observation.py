@@ -1,0 +1,74 @@
+"""What the provider watch tells the owner of machines, and what owners ask of it."""
+
+from __future__ import annotations
+
+from garrison.models.base import Message, Time
+from garrison.models.group import Group
+from garrison.models.provider import ProviderFacts
+
+
+class Observation(Message):
+    """One owner's machines in one complete pass over one provider.
+
+    Attributes:
+        owner: Workflow id of the owner.
+        uid: The life it is about; another life drops it.
+        begun_at: When the pass began, before the provider was asked.
+        groups: Every group under this uid; empty means the list was complete and had none.
+        confirmed: False in the first pass that shows so many bad nodes at once that the fault may
+            be the provider's or ours; no recovery starts on it.
+    """
+
+    owner: str
+    uid: str
+    provider: str
+    begun_at: Time
+    groups: tuple[Group, ...] = ()
+    confirmed: bool = True
+
+
+class WatchAsk(Message):
+    """A wish to be told the state as of a pass that begins at or after `not_before`."""
+
+    owner: str
+    uid: str
+    not_before: Time
+
+
+class WatchAsks(Message):
+    """What a provider watch is asked for, as far as its activity has not read it yet.
+
+    Attributes:
+        last: Sequence number of the newest ask; read on from there.
+        renew: The watching activity should return, so that the workflow continues as new.
+    """
+
+    asks: tuple[WatchAsk, ...] = ()
+    last: int = 0
+    renew: bool = False
+
+
+class WatchInput(Message):
+    """Start or continue the watch of a provider."""
+
+    provider: str
+    facts: ProviderFacts | None = None
+    asks: tuple[WatchAsk, ...] = ()
+
+
+class WatchResult(Message):
+    """Returned by the watching activity when the watch should be renewed.
+
+    Attributes:
+        answered: Asks that need not be kept.
+    """
+
+    answered: tuple[WatchAsk, ...] = ()
+
+
+class WatchStatus(Message):
+    """What `get` on a provider watch answers."""
+
+    provider: str
+    facts: ProviderFacts | None = None
+    asks: tuple[WatchAsk, ...] = ()

@@ -1,0 +1,1 @@
+"""A cloud on paper: real behaviour, scripted incidents, no machine and no bill."""

@@ -1,0 +1,354 @@
+"""The one place where settings are read: the environment, and `garrison.yaml`.
+
+The environment wins over the file. The address and namespace of the Temporal Service are
+Temporal's own settings (`TEMPORAL_ADDRESS`, profiles) and are read where the client is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from datetime import timedelta
+from decimal import Decimal
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import platformdirs
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from garrison.errors import InvalidSpec, NotFound, Problem
+from garrison.models.base import Model, Name
+from garrison.models.cluster import ShapeLimits
+from garrison.models.document import bind, decode, load_document
+from garrison.models.offer import Offer
+
+INSTALLATION_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9-]{0,31}$"
+"""Goes into provider tags and names, which are short and of few characters everywhere."""
+
+_NUMBER = re.compile(r"\d{1,9}(\.\d{1,6})?")
+
+
+def _duration(unit: timedelta) -> BeforeValidator:
+    def convert(value: Any) -> Any:
+        if isinstance(value, timedelta):
+            return value
+        text = str(value)
+        if not _NUMBER.fullmatch(text) or Decimal(text) == 0:
+            raise ValueError(f"must be a number above 0, not {text[:64]!r}")
+        return unit * float(text)
+
+    return BeforeValidator(convert)
+
+
+InSeconds = Annotated[timedelta, _duration(timedelta(seconds=1))]
+"""A duration that the file gives in seconds."""
+
+InMinutes = Annotated[timedelta, _duration(timedelta(minutes=1))]
+"""A duration that the file gives in minutes."""
+
+Usd = Annotated[Decimal, Field(gt=0, allow_inf_nan=False)]
+
+
+class ProviderType(StrEnum):
+    """The adapters that exist."""
+
+    LOCAL = "local"
+    SIMULATED = "simulated"
+    AWS = "aws"
+    TOGETHER = "together"
+    SSH = "ssh"
+
+
+class PriceOverride(Model):
+    """The operator's own price of an instance type; a bare number is `usd_per_hour`.
+
+    Attributes:
+        cluster_usd_per_hour: Price of one machine inside a cluster of several.
+    """
+
+    usd_per_hour: Usd | None = None
+    cluster_usd_per_hour: Usd | None = None
+    root_disk_usd_per_gb_month: Usd | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare_number(cls, value: Any) -> Any:
+        return {"usd_per_hour": value} if isinstance(value, str | int | Decimal) else value
+
+    def apply(self, offer: Offer) -> Offer:
+        """Return the offer at the operator's price."""
+        given = self.model_dump(exclude_none=True)
+        if "root_disk_usd_per_gb_month" in given:
+            given["root_disk_price_unknown"] = False
+        if "usd_per_hour" in given:
+            given["price_is_ceiling"] = False
+        return offer.model_copy(update={**given, "source": "settings"}) if given else offer
+
+
+class ProviderSettings(Model):
+    """One account at one provider.
+
+    Attributes:
+        type: Which adapter; by default the one of the provider's own name.
+        regions: Where it may buy; empty means everywhere the adapter knows.
+        prices: Own prices by instance type.
+        start_timeout: How long a node may take to be ready; None is the adapter's default.
+        calls_per_second: Rate limit of the account, None is the adapter's default.
+        boot_seconds: `simulated` only, like the two after it.
+    """
+
+    type: ProviderType
+    regions: tuple[Annotated[str, Field(min_length=1, max_length=64)], ...] = ()
+    prices: dict[str, PriceOverride] = Field(default_factory=dict)
+    start_timeout: InSeconds | None = None
+    calls_per_second: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    boot_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    settle_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    delete_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+
+    @field_validator("boot_seconds", "settle_seconds", "delete_seconds")
+    @classmethod
+    def _only_simulated(cls, value: float | None, info: ValidationInfo) -> float | None:
+        kind = info.data.get("type", ProviderType.SIMULATED)
+        if value is not None and kind is not ProviderType.SIMULATED:
+            raise ValueError(f"is for providers of type simulated, not {kind}")
+        return value
+
+    def price(self, offer: Offer) -> Offer:
+        """Return an offer with the operator's own price, where one is set."""
+        override = self.prices.get(offer.instance_type)
+        return override.apply(offer) if override is not None else offer
+
+
+def _named_types(value: Any) -> Any:
+    """Give each provider whose name is an adapter's that adapter as its type."""
+    if not isinstance(value, dict):
+        return value
+    known = {kind.value for kind in ProviderType}
+    return {
+        name: {"type": name, **({} if block is None else block)}
+        if name in known and (block is None or isinstance(block, dict))
+        else block
+        for name, block in value.items()
+    }
+
+
+def _default_providers() -> dict[str, ProviderSettings]:
+    kinds = (ProviderType.LOCAL, ProviderType.SIMULATED)
+    return {kind.value: ProviderSettings(type=kind) for kind in kinds}
+
+
+Providers = Annotated[dict[Name, ProviderSettings], BeforeValidator(_named_types)]
+
+
+class SettingsFile(Model):
+    """What `garrison.yaml` may say."""
+
+    installation: str | None = Field(default=None, pattern=INSTALLATION_PATTERN)
+    owner: str | None = Field(default=None, min_length=1, max_length=128)
+    public_key: str | None = Field(default=None, min_length=1, max_length=256)
+    log_dir: Path | None = None
+    namespace: str | None = Field(default=None, min_length=1, max_length=255)
+    limits: ShapeLimits = ShapeLimits()
+    providers: Providers = Field(default_factory=_default_providers, min_length=1)
+    watch_interval: InSeconds = timedelta(seconds=15)
+    watch_interval_busy: InSeconds = timedelta(seconds=2)
+    quote_valid: InMinutes = timedelta(minutes=15)
+    deadman_hours: float = Field(default=6, gt=0, le=24 * 30, allow_inf_nan=False)
+
+
+class Settings(Model):
+    """Everything that can be set, resolved.
+
+    Attributes:
+        data_dir: Where an installation keeps its files; absolute, perhaps not there yet.
+        config: The file that was read, None when there is none.
+        installation: As set; None means the id kept in the data directory, see
+            `installation_id`.
+        owner: Who owns what is created here.
+        public_key: The sealing key as set, None means the one that workers publish.
+        namespace: Temporal namespace as set here, None leaves it to Temporal's own settings.
+        watch_interval: Pause between two passes over a provider's machines.
+        watch_interval_busy: The same while an owner is in transition.
+        quote_valid: How long a quote can be launched.
+    """
+
+    data_dir: Path
+    log_dir: Path
+    config: Path | None = None
+    installation: str | None = None
+    owner: str
+    public_key: str | None = None
+    namespace: str | None = None
+    limits: ShapeLimits = ShapeLimits()
+    providers: dict[str, ProviderSettings] = Field(default_factory=_default_providers)
+    watch_interval: timedelta = timedelta(seconds=15)
+    watch_interval_busy: timedelta = timedelta(seconds=2)
+    quote_valid: timedelta = timedelta(minutes=15)
+    deadman_hours: float = 6
+
+    @property
+    def deadman(self) -> timedelta:
+        """How long an owner waits for word of its machines before it asks."""
+        return timedelta(hours=self.deadman_hours)
+
+
+class _Environment(BaseSettings):
+    """The `GARRISON_*` variables; an empty one counts as unset."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="GARRISON_", env_ignore_empty=True, extra="ignore", frozen=True
+    )
+
+    data_dir: Path | None = None
+    config: Path | None = None
+    installation: str | None = None
+    log_dir: Path | None = None
+    namespace: str | None = None
+    public_key: str | None = None
+    user: str | None = None
+
+
+def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings of this process.
+
+    Args:
+        environ: The environment; the process's own by default.
+
+    Raises:
+        InvalidSpec: With every mistake in the file or the environment. A file that
+            `GARRISON_CONFIG` names must exist; `garrison.yaml` in the data directory need not.
+    """
+    env = _read_environment(os.environ if environ is None else environ)
+    data_dir = _absolute(env.data_dir or Path(platformdirs.user_data_dir("garrison")))
+    config, file = _read_file(env.config, data_dir)
+    installation = env.installation or file.installation
+    _check_installation(env.installation, "GARRISON_INSTALLATION")
+    return Settings(
+        data_dir=data_dir,
+        log_dir=_absolute(env.log_dir or file.log_dir or data_dir / "logs"),
+        config=config,
+        installation=installation,
+        owner=env.user or file.owner or _login_name(),
+        public_key=env.public_key or file.public_key,
+        namespace=env.namespace or file.namespace,
+        **{name: getattr(file, name) for name in _FROM_FILE},
+    )
+
+
+_FROM_FILE = (
+    "limits",
+    "providers",
+    "watch_interval",
+    "watch_interval_busy",
+    "quote_valid",
+    "deadman_hours",
+)
+
+
+def installation_id(settings: Settings, *, create: bool) -> str:
+    """Return the id that every machine of this installation is tagged with.
+
+    Args:
+        settings: What was set, and where the data directory is.
+        create: Make one if there is none; for workers, which buy machines.
+
+    Raises:
+        NotFound: There is none, and `create` is False.
+        InvalidSpec: The stored id is damaged. It is never replaced, since machines may carry it.
+    """
+    if settings.installation is not None:
+        return settings.installation
+    path = settings.data_dir / "installation"
+    if create and not path.exists():
+        _create_once(path, secrets.token_hex(6))
+    try:
+        found = path.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        raise NotFound(
+            f"there is no installation in {settings.data_dir}; `garrison up` makes one"
+        ) from None
+    except (OSError, UnicodeDecodeError):
+        found = ""
+    if not re.fullmatch(INSTALLATION_PATTERN, found):
+        raise InvalidSpec(f"{path} does not hold an installation id")
+    return found
+
+
+def _read_environment(environ: Mapping[str, str]) -> _Environment:
+    class FromMapping(EnvSettingsSource):
+        def _load_env_vars(self) -> Mapping[str, str | None]:
+            return {name.lower(): value for name, value in environ.items() if value}
+
+    class Given(_Environment):
+        @classmethod
+        def settings_customise_sources(
+            cls, settings_cls: type[BaseSettings], *_: Any, **__: Any
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return (FromMapping(settings_cls),)
+
+    return Given()
+
+
+def _read_file(named: Path | None, data_dir: Path) -> tuple[Path | None, SettingsFile]:
+    path = _absolute(named) if named is not None else data_dir / "garrison.yaml"
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        if named is not None:
+            raise InvalidSpec(f"GARRISON_CONFIG names {path}, which does not exist") from None
+        return None, SettingsFile()
+    except OSError as error:
+        raise InvalidSpec(f"{path} cannot be read: {error.strerror}") from None
+    source = str(path)
+    text = decode(data, source)
+    if not _says_anything(text):
+        return path, SettingsFile()
+    document = load_document(text, source)
+    return path, bind(document, SettingsFile, verbatim=(), secret=())
+
+
+def _says_anything(text: str) -> bool:
+    lines = (line.strip() for line in text.splitlines())
+    return any(line and not line.startswith("#") for line in lines)
+
+
+def _check_installation(value: str | None, variable: str) -> None:
+    if value is not None and not re.fullmatch(INSTALLATION_PATTERN, value):
+        message = "must be 1 to 32 letters, digits or '-', first a letter or digit"
+        raise InvalidSpec("is not valid", problems=(Problem(variable, message),))
+
+
+def _absolute(path: Path) -> Path:
+    return path.expanduser().absolute()
+
+
+def _login_name() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        # A container may run under a user id that has no name.
+        return f"uid-{os.getuid()}"
+
+
+def _create_once(path: Path, text: str) -> None:
+    """Write a new file, whole or not at all; leave one that another process made first."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    draft.write_text(f"{text}\n", encoding="utf-8")
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        draft.unlink()

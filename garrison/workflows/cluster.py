@@ -1,0 +1,638 @@
+"""The life of one cluster, from the first quote until every machine is given back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+
+with workflow.unsafe.imports_passed_through():
+    from garrison.activities.installation import InstallationActivities
+    from garrison.activities.provider import ProviderActivities
+    from garrison.activities.workload import WorkloadActivities
+    from garrison.domain import cluster_outcome as outcome
+    from garrison.domain import cluster_plan as plan
+    from garrison.domain import lifecycle
+    from garrison.domain.cluster_call import (
+        delete_request,
+        prepare_request,
+        purchase_request,
+        restart_requests,
+        save_logs_request,
+        start_request,
+    )
+    from garrison.domain.cluster_quote import merge_places, providers_to_ask, quote_cluster
+    from garrison.domain.cluster_report import details_markdown, report_cluster, report_quote
+    from garrison.domain.requests import recall, remember
+    from garrison.errors import ErrorCode, GarrisonError, error_of
+    from garrison.failures import as_application_error, code_of, message_of, retry_after_of
+    from garrison.models.cluster_messages import (
+        ActionAck,
+        ClusterInput,
+        LaunchRequest,
+        LookRequest,
+        PlaceAnswer,
+        PlaceRequest,
+        PurchaseAnswer,
+        QuoteAck,
+        QuoteAnswer,
+        QuoteQuery,
+        QuoteRequest,
+        QuoteTerms,
+        RecoverRequest,
+        RecoverySwitch,
+        RestartAnswer,
+        TerminateAck,
+        TerminateRequest,
+    )
+    from garrison.models.cluster_state import ClusterState, Failure, Phase, QuoteIntent
+    from garrison.models.cluster_status import ClusterStatus
+    from garrison.models.group import NodeStatus, RestartResult
+    from garrison.models.observation import Observation
+    from garrison.models.provider import provider_queue
+    from garrison.models.quote import QuoteRefusal
+    from garrison.workflows.visibility import cluster_attributes, cluster_memo
+
+FIRST_QUOTE_WITHIN = timedelta(minutes=1)
+RENEW_EVENTS = 2_000
+DEADMAN_JITTER = 0.2
+QUICK = timedelta(seconds=30)
+HEARTBEAT = timedelta(seconds=30)
+LONG = timedelta(minutes=30)
+QUOTE_RETRY = RetryPolicy(maximum_attempts=4, maximum_interval=timedelta(seconds=5))
+PATIENT = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=30))
+EAGER = RetryPolicy(
+    initial_interval=timedelta(milliseconds=500), maximum_interval=timedelta(seconds=5)
+)
+ONCE = RetryPolicy(maximum_attempts=1)
+"""For steps that the plan itself repeats, so that each failure is seen."""
+
+T = TypeVar("T")
+
+
+def never() -> bool:
+    """Say that a step stays worth doing, whatever happens."""
+    return False
+
+
+@workflow.defn(name="Cluster")
+class ClusterWorkflow:
+    """Own a cluster's machines until the provider itself says that they are gone.
+
+    Workflow ID: `cluster/<name>` in lower case. An entity: handlers record intent, `run` alone
+    acts, and what stops it is reported as `blocked` and tried again. It ends `terminated` or
+    `expired`; a launch that did not work fails it, with the error code as type, after the
+    clean-up is proven.
+    """
+
+    @workflow.init
+    def __init__(self, life: ClusterInput) -> None:
+        self._state = life.state or ClusterState(
+            name=life.name, uid=life.uid, owner=life.owner, created_at=workflow.now()
+        )
+        self._changes = 0
+        self._published: tuple[object, ...] = ()
+        self._deadman = timedelta(hours=6)
+
+    @workflow.run
+    async def run(self, life: ClusterInput) -> ClusterStatus:
+        """Advance, plan, carry out one step; repeat until the life is over."""
+        while True:
+            try:
+                self._publish()
+                plan.advance(self._state, now=workflow.now(), jitter=self._jitter())
+                step = plan.plan_next(self._state, now=workflow.now())
+                self._publish()
+                if isinstance(step, plan.Finish) and self._finish():
+                    break
+                await self._carry_out(step)
+            except asyncio.CancelledError:
+                # Cancel, from the Temporal UI say, means terminate.
+                self._terminate("", "cancelled in Temporal")
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        return self._end()
+
+    def _finish(self) -> bool:
+        """Enter the last phase if the plan ended before it; return whether all is over."""
+        if self._state.phase is Phase.TERMINATING:
+            outcome.end_life(self._state, now=workflow.now())
+            self._publish()
+        return True
+
+    def _end(self) -> ClusterStatus:
+        if self._state.phase is Phase.FAILED:
+            failure = self._state.closing or Failure(code=ErrorCode.INTERNAL, message="failed")
+            raise as_application_error(error_of(failure.code, failure.message))
+        return self.get()
+
+    # Intent
+
+    @workflow.update
+    def quote(self, request: QuoteRequest) -> QuoteAck:
+        """Ask for a price; poll `get_quote` for it."""
+        if (known := recall(self._state, request.request_id, QuoteAck)) is not None:
+            return known
+        lifecycle.accept_quote(self._state, request)
+        self._changes += 1
+        ack = QuoteAck(name=self._state.name, uid=self._state.uid, quote_id=request.quote_id)
+        return remember(self._state, request.request_id, ack)
+
+    @quote.validator
+    def _validate_quote(self, request: QuoteRequest) -> None:
+        self._unless_known(
+            request.request_id, lambda: lifecycle.check_quotable(self._state, request)
+        )
+
+    @workflow.update
+    def launch(self, request: LaunchRequest) -> ActionAck:
+        """Accept the quote; the purchase follows."""
+        if (known := recall(self._state, request.request_id, ActionAck)) is not None:
+            return known
+        lifecycle.accept_launch(self._state, request, now=workflow.now())
+        return self._ack(request.request_id, "launch accepted")
+
+    @launch.validator
+    def _validate_launch(self, request: LaunchRequest) -> None:
+        self._unless_known(
+            request.request_id,
+            lambda: lifecycle.check_launchable(self._state, request, now=workflow.now()),
+        )
+
+    @workflow.update
+    def terminate(self, request: TerminateRequest) -> TerminateAck:
+        """Give every machine back; accepted in every phase, the same answer each time."""
+        if (known := recall(self._state, request.request_id, TerminateAck)) is not None:
+            return known
+        accepted_at = self._terminate(request.by)
+        ack = TerminateAck(name=self._state.name, uid=self._state.uid, accepted_at=accepted_at)
+        return remember(self._state, request.request_id, ack)
+
+    @terminate.validator
+    def _validate_terminate(self, request: TerminateRequest) -> None:
+        lifecycle.check_life(self._state, request.uid)
+
+    @workflow.signal(name="terminate")
+    def terminate_signal(self, request: TerminateRequest) -> None:
+        """Terminate when the update could not be acknowledged in time."""
+        if request.uid is None or request.uid == self._state.uid:
+            self._terminate(request.by)
+
+    @workflow.update
+    def recover(self, request: RecoverRequest) -> ActionAck:
+        """Start one recovery attempt now."""
+        if (known := recall(self._state, request.request_id, ActionAck)) is not None:
+            return known
+        lifecycle.accept_recover(self._state, now=workflow.now(), by=request.by)
+        return self._ack(request.request_id, "recovery attempt requested")
+
+    @recover.validator
+    def _validate_recover(self, request: RecoverRequest) -> None:
+        def check() -> None:
+            lifecycle.check_life(self._state, request.uid)
+            lifecycle.check_recover(self._state)
+
+        self._unless_known(request.request_id, check)
+
+    @workflow.update
+    def recovery(self, request: RecoverySwitch) -> ActionAck:
+        """Turn automatic recovery on or off, or change its budget."""
+        if (known := recall(self._state, request.request_id, ActionAck)) is not None:
+            return known
+        lifecycle.accept_recovery_switch(
+            self._state,
+            automatic=request.automatic,
+            max_attempts=request.max_attempts,
+            now=workflow.now(),
+            by=request.by,
+        )
+        return self._ack(request.request_id, "recovery changed")
+
+    @recovery.validator
+    def _validate_recovery(self, request: RecoverySwitch) -> None:
+        def check() -> None:
+            lifecycle.check_life(self._state, request.uid)
+            lifecycle.check_switchable(self._state)
+
+        self._unless_known(request.request_id, check)
+
+    @workflow.signal
+    def observe(self, observation: Observation) -> None:
+        """Take the provider watch's word; what is stale or of another life is dropped."""
+        if outcome.observe(self._state, observation, now=workflow.now()):
+            self._changes += 1
+
+    @workflow.query
+    def get(self) -> ClusterStatus:
+        """Return the cluster as of its last change."""
+        return report_cluster(self._state, now=workflow.now())
+
+    @workflow.query
+    def get_quote(self, query: QuoteQuery) -> QuoteAnswer:
+        """Return what became of a quote."""
+        state = self._state
+        if state.pending_quote is not None and state.pending_quote.quote_id == query.quote_id:
+            return QuoteAnswer(pending=True)
+        if state.quote is not None and state.quote.quote_id == query.quote_id:
+            return QuoteAnswer(quote=report_quote(state, state.quote))
+        if state.refusal is not None and state.refused_quote_id == query.quote_id:
+            refusal = QuoteRefusal(code=state.refusal.code, message=state.refusal.message)
+            return QuoteAnswer(refusal=refusal)
+        gone = f"quote {query.quote_id} of {state.name} was replaced, or its life ended"
+        return QuoteAnswer(refusal=QuoteRefusal(code=ErrorCode.QUOTE_EXPIRED, message=gone))
+
+    def _unless_known(self, request_id: str, check: Callable[[], None]) -> None:
+        if request_id not in self._state.answers:
+            check()
+
+    def _ack(self, request_id: str, message: str) -> ActionAck:
+        self._changes += 1
+        ack = ActionAck(
+            name=self._state.name,
+            uid=self._state.uid,
+            accepted_at=workflow.now(),
+            phase=self._state.phase,
+            message=message,
+        )
+        return remember(self._state, request_id, ack)
+
+    def _terminate(self, by: str, why: str = "") -> datetime:
+        self._changes += 1
+        return lifecycle.accept_terminate(self._state, now=workflow.now(), by=by, why=why)
+
+    # Steps
+
+    async def _carry_out(self, step: plan.Step) -> None:
+        if isinstance(step, plan.Wait):
+            await self._wait(step.until)
+            return
+        try:
+            await self._act(step)
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                return  # a terminate, or news of the nodes, made the step pointless
+            self._block(error)
+        else:
+            outcome.note_unblocked(self._state)
+
+    async def _act(self, step: plan.Step) -> None:
+        match step:
+            case plan.Price():
+                await self._price()
+            case plan.Buy():
+                await self._buy()
+            case plan.Prepare():
+                await self._prepare()
+            case plan.StartWorkloads():
+                await self._start_workloads(step.ranks)
+            case plan.Restart():
+                await self._restart(step.ranks)
+            case plan.SaveLogs():
+                await self._save_logs()
+            case plan.DeleteAll():
+                await self._delete(step.look_at)
+            case plan.LookAt():
+                await self._look(step)
+
+    def _block(self, error: ActivityError) -> None:
+        failure = Failure(code=code_of(error) or ErrorCode.INTERNAL, message=message_of(error))
+        outcome.note_blocked(
+            self._state, failure, now=workflow.now(), retry_after=retry_after_of(error)
+        )
+
+    async def _wait(self, until: datetime | None) -> None:
+        if self._should_renew():
+            await workflow.wait_condition(workflow.all_handlers_finished)
+            self._continue_as_new()
+        seen = self._changes
+        if until is None and self._state.phase is None:
+            until = workflow.now() + FIRST_QUOTE_WITHIN
+        await self._until(lambda: self._changes != seen or self._should_renew(), until)
+        if self._state.phase is None and self._changes == seen:
+            self._terminate("", "no quote was asked for")
+
+    async def _until(self, condition: Callable[[], bool], until: datetime | None) -> None:
+        timeout = None
+        if until is not None:
+            timeout = max(until - workflow.now(), timedelta(0))
+        try:
+            await workflow.wait_condition(
+                condition, timeout=timeout, timeout_summary=self._waiting_for()
+            )
+        except TimeoutError:
+            return
+
+    def _waiting_for(self) -> str:
+        return f"{self._state.phase or 'quote'}: look again"
+
+    def _should_renew(self) -> bool:
+        info = workflow.info()
+        return (
+            info.is_continue_as_new_suggested() or info.get_current_history_length() > RENEW_EVENTS
+        )
+
+    def _continue_as_new(self) -> None:
+        workflow.continue_as_new(
+            ClusterInput(
+                name=self._state.name,
+                uid=self._state.uid,
+                owner=self._state.owner,
+                state=self._state,
+            ),
+            memo=workflow.memo(),
+            search_attributes=workflow.info().typed_search_attributes,
+        )
+
+    async def _interruptible(
+        self, call: Awaitable[T], interrupted: Callable[[], bool] | None = None
+    ) -> T:
+        """Await an activity; cancel it, and await its outcome, when it has become pointless.
+
+        Args:
+            call: A started activity.
+            interrupted: When it is pointless; by default once a terminate is accepted.
+
+        Raises:
+            ActivityError: The activity failed or was cancelled.
+        """
+        handle = asyncio.ensure_future(call)
+        pointless = interrupted or self._terminating
+        while not handle.done():
+            try:
+                await workflow.wait_condition(lambda: handle.done() or pointless())
+            except asyncio.CancelledError:
+                self._terminate("", "cancelled in Temporal")
+            if not handle.done() and pointless():
+                handle.cancel()
+                await self._outcome_of(handle)
+        return handle.result()
+
+    async def _outcome_of(self, handle: asyncio.Future[Any]) -> None:
+        while not handle.done():
+            try:
+                await workflow.wait_condition(handle.done)
+            except asyncio.CancelledError:
+                self._terminate("", "cancelled in Temporal")
+
+    def _terminating(self) -> bool:
+        return self._state.terminate_accepted_at is not None
+
+    async def _price(self) -> None:
+        intent = self._state.pending_quote
+        assert intent is not None
+        failure: Failure | None = None
+        try:
+            await self._quote(intent)
+        except GarrisonError as error:
+            failure = Failure(code=error.code, message=str(error))
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            failure = Failure(code=code_of(error) or ErrorCode.INTERNAL, message=message_of(error))
+        if failure is not None and self._state.pending_quote == intent:
+            lifecycle.note_refused(self._state, intent.quote_id, failure)
+
+    async def _quote(self, intent: QuoteIntent) -> None:
+        terms: QuoteTerms = await self._interruptible(
+            workflow.start_local_activity_method(
+                InstallationActivities.quote_terms, start_to_close_timeout=QUICK
+            )
+        )
+        self._deadman = terms.deadman
+        names = providers_to_ask(intent.spec, terms)
+        answers: list[PlaceAnswer] = await self._interruptible(
+            asyncio.gather(*(self._place(intent, name, terms) for name in names))
+        )
+        place = merge_places(answers, intent.spec.nodes)
+        if self._state.pending_quote != intent:
+            return  # a newer wish came in
+        quote = quote_cluster(intent, place, terms, now=workflow.now())
+        lifecycle.note_quoted(self._state, quote, intent.spec, now=workflow.now())
+
+    async def _place(self, intent: QuoteIntent, provider: str, terms: QuoteTerms) -> PlaceAnswer:
+        return await workflow.execute_activity_method(
+            ProviderActivities.place_cluster,
+            PlaceRequest(shape=intent.spec.shape(), provider=provider, limits=terms.limits),
+            task_queue=provider_queue(provider),
+            start_to_close_timeout=timedelta(seconds=10),
+            schedule_to_close_timeout=timedelta(seconds=45),
+            retry_policy=QUOTE_RETRY,
+            summary=f"offers of {provider}",
+        )
+
+    async def _buy(self) -> None:
+        outcome.note_purchase_called(self._state)
+        order = purchase_request(self._state)
+        group = order.request
+        try:
+            answer: PurchaseAnswer = await self._interruptible(
+                workflow.start_activity_method(
+                    ProviderActivities.purchase_group,
+                    order,
+                    task_queue=self._queue(),
+                    start_to_close_timeout=timedelta(minutes=10),
+                    heartbeat_timeout=HEARTBEAT,
+                    retry_policy=PATIENT,
+                    cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+                    summary=f"buy {group.count} x {group.instance_type} in {group.region}",
+                )
+            )
+        except ActivityError as error:
+            self._note_purchase_error(error)
+            return
+        outcome.note_purchased(
+            self._state, answer, now=workflow.now(), deadman=self._deadman_pause()
+        )
+
+    def _note_purchase_error(self, error: ActivityError) -> None:
+        now = workflow.now()
+        if is_cancelled_exception(error):
+            outcome.note_purchase_cancelled(self._state, now=now)
+            return
+        failure = Failure(code=code_of(error) or ErrorCode.INTERNAL, message=message_of(error))
+        bound = lifecycle.facts_of(self._state).effect_bound
+        outcome.note_purchase_failed(self._state, failure, effects_until=now + bound, now=now)
+
+    async def _prepare(self) -> None:
+        def pointless() -> bool:
+            whole = all(node.status is NodeStatus.RUNNING for node in self._state.nodes)
+            return self._terminating() or not whole or self._late()
+
+        answer = await self._interruptible_until(
+            workflow.start_activity_method(
+                ProviderActivities.prepare_nodes,
+                prepare_request(self._state),
+                task_queue=self._queue(),
+                start_to_close_timeout=timedelta(minutes=5),
+                heartbeat_timeout=HEARTBEAT,
+                retry_policy=EAGER,
+                cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
+                summary="reach all nodes over SSH",
+            ),
+            pointless,
+            self._state.start_deadline,
+        )
+        keys = {node.rank: node.ssh for node in answer.nodes}
+        self._state.nodes = [
+            node.model_copy(update={"ssh": keys.get(node.rank) or node.ssh})
+            for node in self._state.nodes
+        ]
+        lifecycle.note_ready(self._state, now=workflow.now())
+
+    def _late(self) -> bool:
+        deadline = self._state.start_deadline
+        return deadline is not None and workflow.now() >= deadline
+
+    async def _interruptible_until(
+        self, call: Awaitable[T], pointless: Callable[[], bool], deadline: datetime | None
+    ) -> T:
+        if deadline is None:
+            return await self._interruptible(call, pointless)
+        timer = asyncio.ensure_future(
+            workflow.sleep(max(deadline - workflow.now(), timedelta(0)), summary="start timeout")
+        )
+        try:
+            return await self._interruptible(call, lambda: pointless() or timer.done())
+        finally:
+            timer.cancel()
+
+    async def _start_workloads(self, ranks: tuple[int, ...]) -> None:
+        boots = {rank: self._state.nodes[rank].incarnation for rank in ranks}
+
+        def pointless() -> bool:
+            nodes = self._state.nodes
+            same = all(
+                nodes[rank].status is NodeStatus.RUNNING and nodes[rank].incarnation == boot
+                for rank, boot in boots.items()
+            )
+            return self._terminating() or not same
+
+        answer = await self._interruptible(
+            workflow.start_activity_method(
+                WorkloadActivities.start_workloads,
+                start_request(self._state, ranks),
+                task_queue=self._queue(),
+                start_to_close_timeout=timedelta(minutes=5),
+                heartbeat_timeout=HEARTBEAT,
+                retry_policy=PATIENT,
+                cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
+                summary=f"start the command on {len(ranks)} nodes",
+            ),
+            pointless,
+        )
+        outcome.note_started(self._state, answer.started, answer.failed, boots, now=workflow.now())
+
+    async def _restart(self, ranks: tuple[int, ...]) -> None:
+        if self._state.recovery.attempt is None:
+            outcome.begin_attempt(self._state, ranks, now=workflow.now())
+            self._publish()
+        calls = {
+            request.rank: asyncio.ensure_future(
+                workflow.start_activity_method(
+                    ProviderActivities.restart_node,
+                    request,
+                    task_queue=self._queue(),
+                    start_to_close_timeout=timedelta(minutes=5),
+                    heartbeat_timeout=HEARTBEAT,
+                    retry_policy=PATIENT,
+                    cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
+                    summary=f"restart node {request.rank}",
+                )
+            )
+            for request in restart_requests(self._state, ranks)
+        }
+        answers: dict[int, RestartAnswer] = {}
+        for rank, call in calls.items():
+            try:
+                answers[rank] = await self._interruptible(call)
+            except ActivityError as error:
+                if not is_cancelled_exception(error):
+                    answers[rank] = self._failed_restart(error)
+        outcome.note_restarts(self._state, answers, now=workflow.now())
+
+    def _failed_restart(self, error: ActivityError) -> RestartAnswer:
+        text = message_of(error)
+        return RestartAnswer(result=RestartResult.FAILED, message=text, ended_at=workflow.now())
+
+    async def _save_logs(self) -> None:
+        self._state.logs_saved = True  # once: never a reason to keep a machine
+        request = save_logs_request(self._state)
+        if request is None:
+            return
+        call = workflow.start_activity_method(
+            WorkloadActivities.save_logs,
+            request,
+            task_queue=self._queue(),
+            start_to_close_timeout=timedelta(seconds=25),
+            schedule_to_close_timeout=timedelta(seconds=40),
+            heartbeat_timeout=HEARTBEAT,
+            retry_policy=ONCE,
+            summary="fetch the logs",
+        )
+        await self._interruptible(call, never)
+
+    async def _delete(self, look_at: datetime) -> None:
+        call = workflow.start_activity_method(
+            ProviderActivities.delete_groups,
+            delete_request(self._state, look_at),
+            task_queue=self._queue(),
+            start_to_close_timeout=timedelta(minutes=2),
+            heartbeat_timeout=HEARTBEAT,
+            retry_policy=ONCE,
+            summary="delete by token",
+        )
+        answer = await self._interruptible(call, never)
+        outcome.note_deleted(
+            self._state,
+            ended_at=answer.ended_at,
+            asked_for=max(answer.ended_at, look_at),
+        )
+
+    async def _look(self, step: plan.LookAt) -> None:
+        provider = lifecycle.facts_of(self._state).name
+        call = workflow.start_activity_method(
+            InstallationActivities.ensure_watch,
+            LookRequest(
+                provider=provider,
+                owner=workflow.info().workflow_id,
+                uid=self._state.uid,
+                not_before=step.not_before,
+            ),
+            start_to_close_timeout=QUICK,
+            retry_policy=PATIENT,
+            summary="deadman probe" if step.deadman else f"ask the watch of {provider}",
+        )
+        await self._interruptible(call, never)
+        outcome.note_asked(self._state, not_before=step.not_before)
+        if step.deadman:
+            self._state.deadman_at = workflow.now() + self._deadman_pause()
+
+    # What readers see
+
+    def _publish(self) -> None:
+        state = self._state
+        details = details_markdown(state)
+        if details != workflow.get_current_details():
+            workflow.set_current_details(details)
+        if state.phase is None:
+            return
+        attributes = cluster_attributes(state)
+        memo = cluster_memo(state)
+        if (attributes, memo) == self._published:
+            return
+        workflow.upsert_search_attributes(attributes)
+        workflow.upsert_memo(memo)
+        self._published = (attributes, memo)
+
+    def _queue(self) -> str:
+        return provider_queue(lifecycle.facts_of(self._state).name)
+
+    def _jitter(self) -> float:
+        return workflow.random().uniform(-1, 1)
+
+    def _deadman_pause(self) -> timedelta:
+        return self._deadman * (1 + DEADMAN_JITTER * self._jitter())

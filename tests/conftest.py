@@ -1,0 +1,35 @@
+"""Servers that several test folders share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+from temporalio.testing import WorkflowEnvironment
+
+from garrison.failures import DATA_CONVERTER
+from garrison.workflows.visibility import ALL_KEYS
+
+BIN = Path(sys.executable).parent
+
+
+@pytest.fixture(scope="session")
+async def dev_server() -> AsyncIterator[WorkflowEnvironment]:
+    """A real dev server in memory, with our search attributes."""
+    environment = await WorkflowEnvironment.start_local(
+        data_converter=DATA_CONVERTER,
+        search_attributes=ALL_KEYS,
+        dev_server_existing_path=str(BIN / "temporal"),
+        dev_server_log_level="error",
+    )
+    yield environment
+    await environment.shutdown()
+
+
+@pytest.fixture
+def client(dev_server: WorkflowEnvironment) -> Client:
+    """Connected to the dev server."""
+    return dev_server.client

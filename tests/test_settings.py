@@ -1,0 +1,236 @@
+"""Settings: environment before file, strict, all mistakes at once."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from garrison.errors import InvalidSpec, NotFound
+from garrison.models.offer import Offer
+from garrison.settings import ProviderType, Settings, installation_id, load_settings
+
+
+def load(data_dir: Path, text: str | None = None, **environ: str) -> Settings:
+    if text is not None:
+        (data_dir / "garrison.yaml").write_text(text, encoding="utf-8")
+    return load_settings({"GARRISON_DATA_DIR": str(data_dir), **environ})
+
+
+def problems(data_dir: Path, text: str) -> list[str]:
+    with pytest.raises(InvalidSpec) as caught:
+        load(data_dir, text)
+    assert caught.value.source == str(data_dir / "garrison.yaml")
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_without_any_file_there_are_defaults(tmp_path: Path) -> None:
+    settings = load(tmp_path / "new", GARRISON_USER="ada")
+
+    assert settings.config is None
+    assert settings.log_dir == tmp_path / "new" / "logs"
+    assert {n: p.type for n, p in settings.providers.items()} == {
+        "local": ProviderType.LOCAL,
+        "simulated": ProviderType.SIMULATED,
+    }
+    assert settings.watch_interval == timedelta(seconds=15)
+    assert settings.watch_interval_busy == timedelta(seconds=2)
+    assert settings.quote_valid == timedelta(minutes=15)
+    assert settings.deadman == timedelta(hours=6)
+    assert (settings.limits.max_nodes, settings.limits.max_gpus_per_node) == (8, 8)
+    assert settings.owner == "ada"
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_process_environment_is_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GARRISON_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("GARRISON_INSTALLATION", "lab")
+
+    settings = load_settings()
+
+    assert (settings.data_dir, settings.installation) == (tmp_path, "lab")
+
+
+def test_the_owner_is_the_login_name_unless_set(tmp_path: Path) -> None:
+    assert load(tmp_path).owner
+    assert load(tmp_path, "owner: team-a\n").owner == "team-a"
+    assert load(tmp_path, "owner: team-a\n", GARRISON_USER="ada").owner == "ada"
+
+
+def test_an_empty_variable_counts_as_unset(tmp_path: Path) -> None:
+    settings = load(tmp_path, GARRISON_CONFIG="", GARRISON_INSTALLATION="", GARRISON_LOG_DIR="")
+
+    assert settings.installation is None
+    assert settings.log_dir == tmp_path / "logs"
+
+
+def test_a_whole_file_is_read(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        """\
+installation: lab-1
+log_dir: /var/log/garrison
+namespace: prod
+limits: {max_nodes: 64}
+watch_interval: 30
+watch_interval_busy: 0.5
+quote_valid: 5
+deadman_hours: 12
+providers:
+  simulated:
+    regions: [x, y]
+    boot_seconds: 0
+    settle_seconds: 2.5
+    start_timeout: 60
+  local:
+  big-cloud:
+    type: aws
+    regions: [us-east-1]
+    calls_per_second: 5
+    prices:
+      p5.48xlarge: 98.32
+      p4d.24xlarge: {cluster_usd_per_hour: 20.1, root_disk_usd_per_gb_month: 0.08}
+""",
+    )
+
+    assert settings.installation == "lab-1"
+    assert settings.limits.max_nodes == 64
+    assert settings.watch_interval_busy == timedelta(milliseconds=500)
+    assert settings.quote_valid == timedelta(minutes=5)
+    assert settings.providers["local"].type is ProviderType.LOCAL
+    assert settings.providers["simulated"].boot_seconds == 0
+    assert settings.providers["simulated"].start_timeout == timedelta(seconds=60)
+    big = settings.providers["big-cloud"]
+    assert big.type is ProviderType.AWS
+    assert big.prices["p5.48xlarge"].usd_per_hour == Decimal("98.32")
+    assert big.prices["p4d.24xlarge"].cluster_usd_per_hour == Decimal("20.1")
+
+
+def test_the_operators_own_price_goes_before_the_offered_one(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        "providers: {aws: {prices: {p5: {cluster_usd_per_hour: 9, "
+        "root_disk_usd_per_gb_month: 0.1}}}}\n",
+    )
+    offer = Offer(
+        provider="aws", instance_type="p5", usd_per_hour=Decimal(10), root_disk_price_unknown=True
+    )
+
+    priced = settings.providers["aws"].price(offer)
+
+    assert (priced.usd_per_hour, priced.cluster_usd_per_hour) == (Decimal(10), Decimal(9))
+    assert priced.root_disk_usd_per_gb_month == Decimal("0.1")
+    assert not priced.root_disk_price_unknown
+    assert priced.source == "settings"
+
+
+def test_an_offer_without_an_own_price_stays_as_it_is(tmp_path: Path) -> None:
+    settings = load(tmp_path, "providers: {aws: {prices: {p5: 9}}}\n")
+    offer = Offer(provider="aws", instance_type="p4", usd_per_hour=Decimal(10))
+
+    assert settings.providers["aws"].price(offer) is offer
+
+
+def test_every_mistake_is_listed_with_its_line(tmp_path: Path) -> None:
+    found = problems(
+        tmp_path,
+        """\
+watch_intervall: 3
+watch_interval: soon
+quote_valid: 0
+limits: {max_node: 3}
+providers:
+  aws:
+    boot_seconds: 3
+    prices: {p5: free, p4: 0, p3: -1, p2: NaN}
+  mine: {regions: [a]}
+  cloud: {type: azure}
+  sim: {type: simulated, boot_seconds: -1}
+""",
+    )
+
+    assert found == [
+        "line 1: watch_intervall: is not a known key; did you mean 'watch_interval'?",
+        "line 2: watch_interval: must be a number above 0, not 'soon'",
+        "line 3: quote_valid: must be a number above 0, not '0'",
+        "line 4: limits.max_node: is not a known key; did you mean 'max_nodes'?",
+        "line 7: providers.aws.boot_seconds: is for providers of type simulated, not aws",
+        "line 8: providers.aws.prices.p5.usd_per_hour: must be a number, not 'free'",
+        "line 8: providers.aws.prices.p4.usd_per_hour: must be above 0, not '0'",
+        "line 8: providers.aws.prices.p3.usd_per_hour: must be above 0, not '-1'",
+        "line 8: providers.aws.prices.p2.usd_per_hour: must be a finite number, not 'NaN'",
+        "line 9: providers.mine.type: is missing",
+        "line 10: providers.cloud.type: must be 'local', 'simulated', 'aws', 'together' or 'ssh', "
+        "not 'azure'",
+        "line 11: providers.sim.boot_seconds: must be at least 0, not '-1'",
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "# only a comment\n", "{}\n"])
+def test_a_file_that_says_nothing_means_the_defaults(tmp_path: Path, text: str) -> None:
+    assert set(load(tmp_path, text).providers) == {"local", "simulated"}
+
+
+def test_a_named_file_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSpec, match=r"GARRISON_CONFIG names .*missing\.yaml"):
+        load(tmp_path, GARRISON_CONFIG=str(tmp_path / "missing.yaml"))
+
+
+def test_a_named_file_goes_before_the_one_in_the_data_directory(tmp_path: Path) -> None:
+    named = tmp_path / "other.yaml"
+    named.write_text("owner: other\n")
+
+    settings = load(tmp_path, "owner: here\n", GARRISON_CONFIG=str(named))
+
+    assert (settings.owner, settings.config) == ("other", named)
+
+
+def test_a_damaged_file_is_refused_by_line(tmp_path: Path) -> None:
+    (tmp_path / "garrison.yaml").write_bytes("owner: a\nnamespace: caf\xe9\n".encode("cp1252"))
+
+    with pytest.raises(InvalidSpec, match="line 2: is not UTF-8"):
+        load(tmp_path)
+
+
+def test_a_client_needs_no_installation(tmp_path: Path) -> None:
+    settings = load(tmp_path)
+
+    with pytest.raises(NotFound, match="garrison up"):
+        installation_id(settings, create=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_installation_is_made_once(tmp_path: Path) -> None:
+    settings = load(tmp_path / "data")
+
+    with ThreadPoolExecutor(8) as pool:
+        made = set(pool.map(lambda _: installation_id(settings, create=True), range(32)))
+
+    assert len(made) == 1
+    assert installation_id(settings, create=False) in made
+    assert os.listdir(tmp_path / "data") == ["installation"]
+
+
+def test_a_set_installation_wins_over_the_stored_one(tmp_path: Path) -> None:
+    installation_id(load(tmp_path), create=True)
+
+    assert installation_id(load(tmp_path, GARRISON_INSTALLATION="lab"), create=False) == "lab"
+
+
+def test_a_damaged_installation_is_refused_rather_than_replaced(tmp_path: Path) -> None:
+    (tmp_path / "installation").write_text("")
+
+    with pytest.raises(InvalidSpec, match="does not hold an installation id"):
+        installation_id(load(tmp_path), create=True)
+
+
+@pytest.mark.parametrize("value", ["a b", "-x", "x" * 33, "ünï"])
+def test_an_installation_that_fits_no_tag_is_refused(tmp_path: Path, value: str) -> None:
+    with pytest.raises(InvalidSpec, match="GARRISON_INSTALLATION"):
+        load(tmp_path, GARRISON_INSTALLATION=value)
