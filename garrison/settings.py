@@ -203,6 +203,15 @@ class Settings(Model):
         """How long an owner waits for word of its machines before it asks."""
         return timedelta(hours=self.deadman_hours)
 
+    def provider_dir(self, name: str) -> Path:
+        """Return where a provider that lives on this machine keeps everything."""
+        return self.data_dir / "providers" / name
+
+    def simulated_cloud(self, name: str) -> Path:
+        """Return the file that is the cloud of a provider of type `simulated`."""
+        usual = name == ProviderType.SIMULATED
+        return self.data_dir / ("simulated.db" if usual else f"simulated-{name}.db")
+
 
 class _Environment(BaseSettings):
     """The `GARRISON_*` variables; an empty one counts as unset."""

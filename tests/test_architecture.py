@@ -17,12 +17,14 @@ LAYERS: dict[str, set[str]] = {
     "settings": {"errors", "models"},
     "sealing": {"errors"},
     "failures": {"errors"},
+    "private_files": set(),
+    "service": {"errors", "models", "failures", "settings"},
     "providers": {"errors", "models", "catalog"},
     "activities": {"errors", "models", "domain", "providers", "sealing"},
     "workflows": {"errors", "models", "domain", "failures", "activities"},
-    "client": {"errors", "models", "failures", "settings", "sealing", "workflows"},
+    "client": {"domain", "errors", "models", "failures", "settings", "service", "sealing", "workflows"},
     "router": {"errors", "models", "domain", "settings", "client"},
-    "cli": {"errors", "models", "failures", "settings", "client"},
+    "cli": {"errors", "models", "failures", "settings", "service", "client"},
 }
 LAYERS["workers"] = set(LAYERS) - {"cli", "client", "router"}
 COMPOSITION = {

@@ -31,6 +31,9 @@ from garrison.models.offer import Offer, OfferList, OfferQuery
 from garrison.models.quote import QuoteRefusal
 from garrison.providers.base import NodeSetup, Provider, Workloads
 
+OFFERS_A_PAGE = 300
+"""Keeps a page well below the size that the service warns of."""
+
 UNKNOWN_ERROR_TRIES = 5
 """How often a call is tried whose error nobody mapped."""
 
@@ -66,8 +69,11 @@ class ProviderActivities:
 
     @activity.defn(name="list_offers")
     async def list_offers(self, query: OfferQuery) -> OfferList:
-        """Return what the provider sells, at the operator's prices where those are set."""
-        return OfferList(offers=await self._offers(query))
+        """Return a page of what the provider sells, at the operator's prices where set."""
+        offers = await self._offers(query)
+        end = query.offset + OFFERS_A_PAGE
+        more = end if end < len(offers) else None
+        return OfferList(offers=offers[query.offset : end], next_offset=more)
 
     async def _offers(self, query: OfferQuery) -> tuple[Offer, ...]:
         offers = await self._provider.list_offers(query)
@@ -101,7 +107,7 @@ class ProviderActivities:
         """
         request = purchase.request
         async with beating(request.token):
-            await self._look(request.owner, request.uid)
+            await self._watches.start(self._provider.facts.name)
             outcome = await self._bounded(self._find_or_buy(request.token, purchase))
             ended_at = self._clock()
             await self._look(request.owner, request.uid)

@@ -27,6 +27,10 @@ def watch_id(provider: str) -> str:
 class Watches(Protocol):
     """The watches of all providers, as owners and the watching activity use them."""
 
+    async def start(self, provider: str) -> None:
+        """Start the watch unless it runs."""
+        ...
+
     async def ask(self, provider: str, ask: WatchAsk) -> None:
         """Have the owner told of a pass that begins at or after `ask.not_before`."""
         ...
@@ -56,7 +60,7 @@ class TemporalWatches:
         self._memo = memo
 
     async def start(self, provider: str) -> None:
-        """Start the watch unless it runs."""
+        """See `Watches.start`."""
         await self._start(provider, None)
 
     async def ask(self, provider: str, ask: WatchAsk) -> None:
@@ -111,6 +115,9 @@ class ManualWatches:
 
     def __init__(self) -> None:
         self._asks: list[tuple[str, WatchAsk]] = []
+
+    async def start(self, provider: str) -> None:
+        """See `Watches.start`; there is none to start."""
 
     async def ask(self, provider: str, ask: WatchAsk) -> None:
         """See `Watches.ask`."""

@@ -10,8 +10,9 @@ from typing import Any
 from temporalio.client import WorkflowExecution, WorkflowExecutionStatus
 
 from garrison.domain.pricing import cost_usd
+from garrison.errors import InvalidSpec
 from garrison.models.billing import Meter
-from garrison.models.cluster_state import Phase
+from garrison.models.cluster_state import CLOSED_PHASES, Phase
 from garrison.models.cluster_status import ClusterRow
 
 KILLED = frozenset({WorkflowExecutionStatus.TERMINATED, WorkflowExecutionStatus.TIMED_OUT})
@@ -42,3 +43,33 @@ def _meter(memo: Mapping[str, Any]) -> Meter | None:
         accrued_seconds=Decimal(memo["accrued_seconds"]),
         running_since=memo.get("charging_since"),
     )
+
+
+def list_query(
+    *, include_ended: bool, phase: str | None, owner: str | None, provider: str | None
+) -> str:
+    """Return the visibility query of a list.
+
+    Raises:
+        InvalidSpec: There is no such phase.
+    """
+    filters = {
+        "GarrisonKind": "cluster",
+        "GarrisonPhase": _known_phase(phase),
+        "GarrisonOwner": owner,
+        "GarrisonProvider": provider,
+    }
+    terms = [f"{key} = {_quoted(value)}" for key, value in filters.items() if value]
+    ended = include_ended or phase in set(CLOSED_PHASES)
+    terms.append("ExecutionStatus != 'ContinuedAsNew'" if ended else "ExecutionStatus = 'Running'")
+    return " AND ".join(terms)
+
+
+def _known_phase(phase: str | None) -> str | None:
+    if phase is not None and phase not in set(Phase):
+        raise InvalidSpec(f"{phase[:64]!r} is no phase; phases are {', '.join(Phase)}")
+    return phase
+
+
+def _quoted(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -2,45 +2,38 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import secrets
-import shlex
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Any
 
 from temporalio.client import (
     Client,
     WithStartWorkflowOperation,
-    WorkflowExecution,
-    WorkflowExecutionDescription,
-    WorkflowExecutionStatus,
     WorkflowHandle,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.service import RPCError, RPCStatusCode
 
-from garrison.client.cluster_rows import cluster_row
+from garrison.client.cluster_rows import cluster_row, list_query
 from garrison.client.keys import ClientKeys
+from garrison.client.lives import CALL_TIMEOUT, ended_error, latest_life, pinned_life
 from garrison.client.logs import read_log, stream_log
+from garrison.client.nodes import connections_of, log_request, rank_ended, ssh_endpoint
+from garrison.client.sealer import Sealer
 from garrison.client.ssh import run_ssh
 from garrison.client.translation import translated
-from garrison.domain.cluster_call import WORKLOAD, cluster_workflow_id
-from garrison.domain.cluster_plan import ENDED
+from garrison.client.waiting import OnChange, polling, wait_for, workload_ended
+from garrison.domain.cluster_call import cluster_workflow_id
 from garrison.domain.cluster_report import charge_until
-from garrison.domain.secrets import unsealed_names
 from garrison.errors import (
     ConflictPhase,
-    ErrorCode,
-    GarrisonError,
     InvalidSpec,
     NotFound,
-    Problem,
-    QuoteExpired,
     WaitTimeout,
     error_of,
 )
@@ -60,30 +53,20 @@ from garrison.models.cluster_messages import (
     TerminateAck,
     TerminateRequest,
 )
-from garrison.models.cluster_state import CLOSED_PHASES, UP_PHASES, Phase
+from garrison.models.cluster_state import CLOSED_PHASES, Phase
 from garrison.models.cluster_status import (
-    ClusterNodeStatus,
     ClusterRow,
     ClusterStatus,
     Connection,
     QuoteStatus,
-    SshStatus,
 )
-from garrison.models.group import Node, SshEndpoint
-from garrison.sealing import read_public_key, seal_env
 from garrison.settings import Settings
 from garrison.workflows.cluster import ClusterWorkflow
 
 TASK_QUEUE = "garrison"
-CALL_TIMEOUT = timedelta(seconds=10)
 TERMINATE_TIMEOUT = timedelta(seconds=5)
 QUOTE_WITHIN = timedelta(seconds=60)
-POLL_FIRST = 0.05
-POLL_LONGEST = 1.0
 TRIES = 5
-
-OnChange = Callable[[ClusterStatus], None]
-T = TypeVar("T")
 
 
 class Clusters:
@@ -93,6 +76,7 @@ class Clusters:
         self._client = client
         self._settings = settings
         self._keys = ClientKeys(settings.data_dir)
+        self._sealer = Sealer(client, settings)
 
     # Life
 
@@ -108,8 +92,8 @@ class Clusters:
             InvalidSpec, InvalidShape, PriceUnavailable, Unsupported: Nothing fits; says why.
         """
         name = spec.name or f"cluster-{secrets.token_hex(4)}"
-        sealed = await self._sealed(spec.model_copy(update={"name": name}))
-        sealed = sealed.model_copy(update={"ssh_keys": self._with_own_key(spec.ssh_keys)})
+        sealed = await self._sealer.sealed(spec.model_copy(update={"name": name}))
+        sealed = sealed.model_copy(update={"ssh_keys": self._keys.with_own(spec.ssh_keys)})
         quote_id = request_id or uuid.uuid4().hex
         request = QuoteRequest(request_id=quote_id, quote_id=quote_id, spec=sealed)
         with translated(f"cluster {name}"):
@@ -143,10 +127,19 @@ class Clusters:
                     raise
         raise AssertionError("unreachable")
 
+    async def quoted(self, name: str, quote_id: str) -> QuoteStatus:
+        """Return a quote that was made before, as `quote` returned it.
+
+        Raises:
+            NotFound: There is no such cluster, or no such quote.
+        """
+        with translated(f"cluster {name}"):
+            return await self._quote_made(QuoteAck(name=name, uid="", quote_id=quote_id))
+
     async def _quote_made(self, ack: QuoteAck) -> QuoteStatus:
         handle = self._handle(ack.name)
         query = QuoteQuery(quote_id=ack.quote_id)
-        async for _ in _polling(QUOTE_WITHIN):
+        async for _ in polling(QUOTE_WITHIN):
             answer: QuoteAnswer = await handle.query(
                 ClusterWorkflow.get_quote, query, rpc_timeout=CALL_TIMEOUT
             )
@@ -205,13 +198,13 @@ class Clusters:
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         if spec is None:
             return {}, {}
-        sealed = await self._sealed(spec)
+        sealed = await self._sealer.sealed(spec)
         given = sealed.model_dump(mode="json", include=spec.model_fields_set)
         skipped = {"name", "recovery", "failover", "account"}
         priced = {k: v for k, v in given.items() if k in ClusterShape.model_fields}
         workload = {k: v for k, v in given.items() if k in WorkloadSettings.model_fields}
         if "ssh_keys" in workload:
-            workload["ssh_keys"] = list(self._with_own_key(spec.ssh_keys))
+            workload["ssh_keys"] = [*self._keys.with_own(spec.ssh_keys)]
         return {k: v for k, v in priced.items() if k not in skipped}, workload
 
     async def terminate(
@@ -247,28 +240,12 @@ class Clusters:
         return TerminateAck(name=name, uid=life, accepted_at=_now())
 
     async def _terminated_before(self, name: str, uid: str | None) -> TerminateAck:
-        ended = await self._closed_life(name, uid)
+        ended = await latest_life(self._client, name, uid)
         memo = await ended.memo()
         if memo.get("phase") is None:
             raise NotFound(f"there is no cluster {name}")
         time = memo.get("terminate_accepted_at") or memo.get("ended_at") or ended.close_time
         return TerminateAck(name=memo["name"], uid=memo["uid"], accepted_at=time)
-
-    async def _closed_life(self, name: str, uid: str | None) -> WorkflowExecution:
-        described: WorkflowExecutionDescription = await self._handle(name).describe(
-            rpc_timeout=CALL_TIMEOUT
-        )
-        if uid is None or (await described.memo()).get("uid") == uid:
-            return described
-        return await self._life_of(name, uid)
-
-    async def _life_of(self, name: str, uid: str) -> WorkflowExecution:
-        query = f"WorkflowId = '{cluster_workflow_id(name)}'"
-        async for execution in self._client.list_workflows(query):
-            again = execution.status is WorkflowExecutionStatus.CONTINUED_AS_NEW
-            if not again and (await execution.memo()).get("uid") == uid:
-                return execution
-        raise NotFound(f"there is no life {uid} of a cluster {name}")
 
     async def recover(self, name: str, *, request_id: str | None = None) -> ActionAck:
         """Start one recovery attempt on the nodes that are not running.
@@ -307,8 +284,8 @@ class Clusters:
             except RPCError as error:
                 if error.status is not RPCStatusCode.NOT_FOUND:
                     raise
-            ended = await self._closed_life(name, getattr(request, "uid", None))
-            raise await _ended_error(name, ended)
+            ended = await latest_life(self._client, name, getattr(request, "uid", None))
+            raise await ended_error(name, ended)
 
     # Reading
 
@@ -321,7 +298,7 @@ class Clusters:
         with translated(f"cluster {name}"):
             status = await self._query(self._handle(name))
             if uid is not None and status.uid != uid:
-                life = await self._life_of(name, uid)
+                life = await pinned_life(self._client, name, uid)
                 status = await self._query(self._handle(name, run_id=life.run_id))
         if status.phase is None:
             raise NotFound(f"there is no cluster {name}")
@@ -347,20 +324,10 @@ class Clusters:
             owner: Only those of this owner.
             provider: Only those at this provider.
         """
-        filters = {
-            "GarrisonKind": "cluster",
-            "GarrisonPhase": _known_phase(phase),
-            "GarrisonOwner": owner,
-            "GarrisonProvider": provider,
-        }
-        terms = [f"{key} = {_quoted(value)}" for key, value in filters.items() if value]
-        ended = include_ended or phase in set(CLOSED_PHASES)
-        terms.append(
-            "ExecutionStatus != 'ContinuedAsNew'" if ended else "ExecutionStatus = 'Running'"
-        )
+        query = list_query(include_ended=include_ended, phase=phase, owner=owner, provider=provider)
         now = _now()
         with translated("cluster list"):
-            found = self._client.list_workflows(" AND ".join(terms), page_size=1000)
+            found = self._client.list_workflows(query, page_size=1000)
             return [await cluster_row(execution, now) async for execution in found]
 
     async def wait(
@@ -416,41 +383,16 @@ class Clusters:
         uid: str | None,
         on_change: OnChange | None,
     ) -> ClusterStatus:
-        last: dict[str, Any] | None = None
-        status: ClusterStatus | None = None
-        async for _ in _polling(timeout):
-            status = await self.get(name, uid=uid or (status.uid if status else None))
-            shown = status.model_dump(exclude={"cost_usd"})
-            if on_change is not None and shown != last:
-                on_change(status)
-            last = shown
-            if done(status):
-                return status
-            if status.phase in CLOSED_PHASES:
-                raise _ended_otherwise(status)
-        phase = status.phase if status else "unknown"
-        raise WaitTimeout(f"cluster {name} is {phase} after {timeout}; it goes on")
+        first = await self.get(name, uid=uid)
 
-    async def connections(self, name: str) -> list[Connection]:
+        async def read() -> ClusterStatus:
+            return await self.get(name, uid=first.uid)
+
+        return await wait_for(read, done, timeout=timeout, on_change=on_change)
+
+    async def connections(self, name: str) -> Sequence[Connection]:
         """Return how to reach each node; host keys are written for the OpenSSH client."""
-        status = await self.get(name)
-        ends = [node.ssh for node in status.nodes if node.ssh is not None]
-        known = self._keys.write_known_hosts(f"{status.name}-{status.uid[:8]}", ends)
-        self._keys.public_key()
-        return [
-            Connection(
-                rank=node.rank,
-                status=node.status,
-                private_address=node.private_address,
-                ssh=node.ssh,
-                command=self._ssh_command(node.ssh, str(known)) if node.ssh else None,
-            )
-            for node in status.nodes
-        ]
-
-    def _ssh_command(self, end: SshStatus, known_hosts: str) -> str:
-        options = ["-i", str(self._keys.private_path), "-o", f"UserKnownHostsFile={known_hosts}"]
-        return shlex.join(["ssh", *options, "-p", str(end.port), f"{end.user}@{end.host}"])
+        return connections_of(await self.get(name), self._keys)
 
     async def ssh(self, name: str, *, rank: int = 0, command: Sequence[str] = ()) -> int:
         """Log in to a node, or run a command there, on this process's own terminal.
@@ -459,11 +401,9 @@ class Clusters:
             The remote exit status.
         """
         status = await self.get(name)
-        node = _node(status, rank)
-        if node.ssh is None:
-            raise ConflictPhase(f"node {rank} of {name} is {node.status} and has no SSH server")
+        end = ssh_endpoint(status, rank)
         self._keys.public_key()
-        return await run_ssh(node.ssh, self._keys.private_path, command)
+        return await run_ssh(end, self._keys.private_path, command)
 
     async def logs(
         self,
@@ -484,12 +424,12 @@ class Clusters:
             follow: Go on until the command has ended for good.
         """
         status = await self.get(name, uid=uid)
-        request = _log_request(status, rank)
+        request = log_request(status, rank)
         start = 0 if tail_bytes is None else -max(tail_bytes, 1)
 
         async def refreshed() -> tuple[ReadLogRequest, bool]:
             now = await self.get(name, uid=status.uid)
-            return _log_request(now, rank), now.phase in CLOSED_PHASES or _rank_ended(now, rank)
+            return log_request(now, rank), now.phase in CLOSED_PHASES or rank_ended(now, rank)
 
         if not follow:
             async for data in read_log(self._client, request, start):
@@ -505,46 +445,6 @@ class Clusters:
             ClusterWorkflow.run, cluster_workflow_id(_checked_name(name)), run_id=run_id
         )
 
-    async def _sealed(self, spec: ClusterSpec) -> ClusterSpec:
-        if not unsealed_names(spec.env):
-            return spec
-        return spec.model_copy(update={"env": seal_env(await self._public_key(), spec.env)})
-
-    async def _public_key(self) -> str:
-        known = self._settings.public_key or read_public_key(self._settings.data_dir)
-        if known is not None:
-            return known
-        with translated("sealing key"):
-            watches = self._client.list_workflows(
-                "WorkflowType = 'ProviderWatch' AND ExecutionStatus = 'Running'"
-            )
-            async for watch in watches:
-                key = (await watch.memo()).get("public_key")
-                if isinstance(key, str):
-                    return key
-        raise InvalidSpec(
-            "no sealing key is known: start a worker, or set GARRISON_PUBLIC_KEY",
-            problems=(Problem("env", "its values must be sealed before they leave this process"),),
-        )
-
-    def _with_own_key(self, keys: tuple[str, ...]) -> tuple[str, ...]:
-        own = self._keys.public_key()
-        return keys if own in keys else (*keys, own)
-
-
-async def _polling(timeout: timedelta | None) -> AsyncIterator[None]:
-    """Yield at growing pauses, until the time is over."""
-    loop = asyncio.get_running_loop()
-    end = None if timeout is None else loop.time() + timeout.total_seconds()
-    pause = POLL_FIRST
-    while True:
-        yield
-        if end is not None and loop.time() >= end:
-            return
-        left = pause if end is None else min(pause, max(end - loop.time(), 0))
-        await asyncio.sleep(left)
-        pause = min(pause * 1.5, POLL_LONGEST)
-
 
 def _now() -> datetime:
     return datetime.now(UTC)
@@ -556,77 +456,9 @@ def _checked_name(name: str) -> str:
     return name
 
 
-def _known_phase(phase: str | None) -> str | None:
-    if phase is not None and phase not in set(Phase):
-        raise InvalidSpec(f"{phase[:64]!r} is no phase; phases are {', '.join(Phase)}")
-    return phase
-
-
-def _quoted(value: str) -> str:
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
 def static_summary(spec: ClusterSpec) -> str:
     """Return what the Temporal UI shows beside the id: `2 x 8 H100, eu-north-1`."""
     what = spec.accelerator or spec.instance_type or "CPU"
     per_node = f"{spec.gpus_per_node} {what}" if spec.gpus_per_node else what
     place = spec.region or spec.provider
     return f"{spec.nodes} x {per_node}" + (f", {place}" if place else "")
-
-
-def workload_ended(status: ClusterStatus) -> bool:
-    """Return whether the command has ended on every node."""
-    return bool(status.nodes) and all(
-        node.workload is not None and node.workload.state in ENDED for node in status.nodes
-    )
-
-
-def _rank_ended(status: ClusterStatus, rank: int) -> bool:
-    work = _node(status, rank).workload
-    return status.phase in UP_PHASES and work is not None and work.state in ENDED
-
-
-def _node(status: ClusterStatus, rank: int) -> ClusterNodeStatus:
-    if not 0 <= rank < len(status.nodes):
-        raise NotFound(f"cluster {status.name} has no node {rank}; it has {len(status.nodes)}")
-    return status.nodes[rank]
-
-
-def _log_request(status: ClusterStatus, rank: int) -> ReadLogRequest:
-    seen = _node(status, rank)
-    if status.provider is None:
-        raise ConflictPhase(f"cluster {status.name} is {status.phase} and has no nodes")
-    node = Node(
-        rank=rank,
-        provider_id=seen.provider_id or "",
-        status=seen.status,
-        private_address=seen.private_address,
-        ssh=SshEndpoint(**seen.ssh.model_dump()) if seen.ssh else None,
-    )
-    return ReadLogRequest(
-        provider=status.provider,
-        cluster=status.name,
-        uid=status.uid,
-        workload=WORKLOAD,
-        rank=rank,
-        node=node if seen.provider_id else None,
-    )
-
-
-async def _ended_error(name: str, ended: WorkflowExecution) -> GarrisonError:
-    memo = await ended.memo()
-    phase = memo.get("phase")
-    if phase is None:
-        return NotFound(f"there is no cluster {name}")
-    if phase == Phase.EXPIRED:
-        when = memo.get("expires_at")
-        return QuoteExpired(f"quote {memo.get('quote_id')} expired at {when}; quote again")
-    return NotFound(f"cluster {name} has ended ({phase})")
-
-
-def _ended_otherwise(status: ClusterStatus) -> GarrisonError:
-    if status.phase is Phase.FAILED and status.last_error is not None:
-        return error_of(status.last_error.code, f"{status.name}: {status.last_error.message}")
-    if status.phase is Phase.EXPIRED:
-        return QuoteExpired(f"the quote of {status.name} expired")
-    return error_of(ErrorCode.CONFLICT_PHASE, f"cluster {status.name} ended {status.phase}")

@@ -30,6 +30,11 @@ class ClientKeys:
         key = asyncssh.read_private_key(self.private_path)
         return key.export_public_key().decode().strip()
 
+    def with_own(self, keys: tuple[str, ...]) -> tuple[str, ...]:
+        """Return a user's keys with this client's own among them."""
+        own = self.public_key()
+        return keys if own in keys else (*keys, own)
+
     def _create(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         text = asyncssh.generate_private_key("ssh-ed25519", comment="garrison").export_private_key()

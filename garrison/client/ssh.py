@@ -55,8 +55,11 @@ async def run_ssh(end: SshStatus, key: Path, command: Sequence[str]) -> int:
         raise ProviderAuth(f"{end.host}:{end.port}: {error.reason}") from error
     except (OSError, asyncssh.Error, TimeoutError) as error:
         raise ProviderUnreachable(f"{end.host}:{end.port} does not answer: {error}") from error
-    async with connection:
+    try:
         return await _session(connection, shlex.join(command) if command else None)
+    finally:
+        connection.close()
+        await connection.wait_closed()
 
 
 async def _session(connection: asyncssh.SSHClientConnection, command: str | None) -> int:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from temporalio.client import (
-    ActivityFailedError,
+    ActivityFailureError,
     WorkflowFailureError,
     WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
@@ -42,7 +42,7 @@ def translated(what: str) -> Iterator[None]:
     except WorkflowUpdateRPCTimeoutOrCancelledError as error:
         raise ServiceUnreachable(f"{what}: {NO_WORKER}") from error
     except (
-        ActivityFailedError,
+        ActivityFailureError,
         WorkflowFailureError,
         WorkflowQueryFailedError,
         WorkflowUpdateFailedError,

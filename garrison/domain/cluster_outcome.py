@@ -245,9 +245,16 @@ def _go_on_or_end(state: ClusterState, now: datetime) -> None:
         if place is not None:
             add_purchase(state, place)
             return
-        state.closing = state.last_error
+        state.closing = _why_bought_nothing(state)
         enter_phase(state, Phase.TERMINATING, now=now)
     end_life(state, now=now)
+
+
+def _why_bought_nothing(state: ClusterState) -> Failure:
+    # Not `last_error`, which by now may tell of a delete that did not work at once.
+    purchase = state.purchases[-1]
+    code = purchase.code or ErrorCode.INTERNAL
+    return Failure(code=code, message=purchase.answer or "the launch did not work")
 
 
 def end_life(state: ClusterState, *, now: datetime) -> None:
@@ -255,8 +262,7 @@ def end_life(state: ClusterState, *, now: datetime) -> None:
     failed = state.terminate_accepted_at is None and state.closing is not None
     enter_phase(state, Phase.FAILED if failed else Phase.TERMINATED, now=now)
     state.blocked = None
-    if not failed and state.closing is None:
-        state.last_error = None
+    state.last_error = state.closing
 
 
 def _observe_nodes(

@@ -35,6 +35,7 @@ def report_cluster(state: ClusterState, *, now: datetime) -> ClusterStatus:
         uid=state.uid,
         phase=state.phase,
         provider=offer.provider if offer else None,
+        provider_type=_type_of(quote, offer),
         region=offer.region if offer else None,
         zone=offer.zone if offer else None,
         instance_type=offer.instance_type if offer else None,
@@ -86,6 +87,11 @@ def current_offer(state: ClusterState) -> Offer | None:
     if state.purchase is not None:
         return state.purchase.offer
     return state.quote.offer if state.quote else None
+
+
+def _type_of(quote: Quote | None, offer: Offer | None) -> str | None:
+    facts = quote.facts.get(offer.provider) if quote and offer else None
+    return facts.type if facts else None
 
 
 def provider_hourly_usd(state: ClusterState) -> Decimal | None:

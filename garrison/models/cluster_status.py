@@ -106,6 +106,7 @@ class ClusterStatus(Message):
         charged_seconds: Charged time of the intervals that have ended.
         charging_since: Start of the charged interval that is open, None while nothing is charged.
         billed_until: End of charging; None while it goes on or never began.
+        provider_type: Which adapter, `local` say.
         simulated: The machines are on paper or on this computer.
     """
 
@@ -113,6 +114,7 @@ class ClusterStatus(Message):
     uid: str
     phase: Phase | None
     provider: str | None = None
+    provider_type: str | None = None
     region: str | None = None
     zone: str | None = None
     instance_type: str | None = None

@@ -66,7 +66,11 @@ class Offer(Message):
 
 
 class OfferQuery(Message):
-    """Filters; None matches everything."""
+    """Filters; None matches everything.
+
+    Attributes:
+        offset: How many matching offers to skip, for pages.
+    """
 
     search: str | None = None
     provider: str | None = None
@@ -78,9 +82,15 @@ class OfferQuery(Message):
     cpu_only: bool = False
     capacity_type: CapacityType | None = None
     max_usd_per_hour: Money | None = None
+    offset: int = 0
 
 
 class OfferList(Message):
-    """A provider's answer."""
+    """A page of a provider's answer.
+
+    Attributes:
+        next_offset: Where the next page begins, None on the last.
+    """
 
     offers: tuple[Offer, ...] = ()
+    next_offset: int | None = None

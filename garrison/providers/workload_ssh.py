@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,6 +49,8 @@ SESSIONS_PER_CONNECTION = 8
 MAX_LINKS = 4096
 SUPERVISOR = Path(node_supervisor.__file__).read_bytes()
 DIGEST = hashlib.sha256(SUPERVISOR).hexdigest()
+# Isolated: whatever a user or an image put into PYTHON* variables or site-packages.
+PYTHON = "python3 -I -S"
 REMOTE_PATH = f".garrison/node_supervisor-{DIGEST[:16]}.py"
 # Reads itself to the end and checks that before anything is put in place: a connection lost
 # half-way looks like the end of the file.
@@ -153,7 +156,7 @@ class SshWorkloads:
     async def _ask(
         self, node: Node, *words: str, stdin: bytes = b""
     ) -> tuple[dict[str, Any], bytes]:
-        command = " ".join(("exec", "python3", REMOTE_PATH, *words))
+        command = " ".join(("exec", PYTHON, REMOTE_PATH, *words))
         output = await self._run(node, command, stdin)
         line, _, data = output.partition(b"\n")
         try:
@@ -173,7 +176,7 @@ class SshWorkloads:
                     return await _run(connection, command, stdin)
                 except _LostError as error:
                     connection.abort()
-                    if last_try:
+                    if last_try or error.timed_out:
                         raise ProviderUnreachable(f"{_where(node)}: {error}") from None
         raise AssertionError("unreachable: the loop returns or raises")
 
@@ -216,8 +219,7 @@ class SshWorkloads:
         except asyncssh.PermissionDenied:
             raise ProviderAuth(f"{where}: refuses Garrison's key for user {ssh.user}") from None
         except (OSError, asyncssh.Error, TimeoutError) as error:
-            reason = str(error) or type(error).__name__
-            raise ProviderUnreachable(f"{where}: {reason}") from None
+            raise ProviderUnreachable(f"{where}: {_reason(error)}") from None
         link.host_key = known or _server_key(connection)
         return connection
 
@@ -234,15 +236,20 @@ class SshWorkloads:
 class _LostError(Exception):
     """The connection died, or the command did not end in time."""
 
+    def __init__(self, message: str, *, timed_out: bool = False) -> None:
+        super().__init__(message)
+        self.timed_out = timed_out
+
 
 async def _run(connection: asyncssh.SSHClientConnection, command: str, stdin: bytes) -> bytes:
     try:
         async with asyncio.timeout(COMMAND_SECONDS):
             done = await connection.run(command, input=stdin, encoding=None)
     except TimeoutError:
-        raise _LostError(f"did not answer in {COMMAND_SECONDS:.0f} s") from None
+        message = f"did not answer in {COMMAND_SECONDS:.0f} s"
+        raise _LostError(message, timed_out=True) from None
     except (OSError, asyncssh.Error) as error:
-        raise _LostError(str(error) or type(error).__name__) from None
+        raise _LostError(_reason(error)) from None
     output, errors = _bytes(done.stdout), _bytes(done.stderr)
     if done.exit_status == 0:
         return output
@@ -256,7 +263,7 @@ async def _run(connection: asyncssh.SSHClientConnection, command: str, stdin: by
 
 async def _install(connection: asyncssh.SSHClientConnection, node: Node) -> None:
     try:
-        await _run(connection, f"exec python3 -c '{INSTALL}'", SUPERVISOR)
+        await _run(connection, f"exec {PYTHON} -c '{INSTALL}'", SUPERVISOR)
     except _LostError as error:
         connection.abort()
         raise ProviderUnreachable(f"{_where(node)}: {error}") from None
@@ -264,6 +271,14 @@ async def _install(connection: asyncssh.SSHClientConnection, node: Node) -> None
         # Without the supervisor the connection is of no use to the next command either.
         connection.abort()
         raise
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno).lower()
+    return str(error) or type(error).__name__
 
 
 def _endpoint(node: Node) -> SshEndpoint:

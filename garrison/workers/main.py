@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from temporalio.client import Client
+from temporalio.service import RPCError
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
@@ -97,6 +98,7 @@ class GarrisonWorker:
 
     @contextlib.asynccontextmanager
     async def _keeping_watches(self) -> AsyncIterator[None]:
+        await self._start_watches()
         task = asyncio.create_task(self._keep_watches())
         try:
             yield
@@ -107,14 +109,16 @@ class GarrisonWorker:
 
     async def _keep_watches(self) -> None:
         # A watch that somebody terminated in the UI must not stay away.
-        assert isinstance(self.watches, TemporalWatches)
         while True:
-            for name in self.providers:
-                try:
-                    await self.watches.start(name)
-                except Exception as error:  # the service may be away; the next round tries again
-                    logger.warning("watch not started", extra={"watch": name, "error": str(error)})
             await asyncio.sleep(KEEP_WATCHES_EVERY.total_seconds())
+            await self._start_watches()
+
+    async def _start_watches(self) -> None:
+        for name in self.providers:
+            try:
+                await self.watches.start(name)
+            except RPCError as error:  # the service is away; the next round tries again
+                logger.warning("watch not started", extra={"watch": name, "error": str(error)})
 
 
 def build_worker(

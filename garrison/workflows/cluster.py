@@ -98,6 +98,8 @@ class ClusterWorkflow:
         self._changes = 0
         self._published: tuple[object, ...] = ()
         self._deadman = timedelta(hours=6)
+        self._timer_at: datetime | None = None
+        self._timer: asyncio.Future[None] | None = None
 
     @workflow.run
     async def run(self, life: ClusterInput) -> ClusterStatus:
@@ -316,15 +318,25 @@ class ClusterWorkflow:
             self._terminate("", "no quote was asked for")
 
     async def _until(self, condition: Callable[[], bool], until: datetime | None) -> None:
-        timeout = None
+        """Wait for the condition or the time, keeping the timer while the time stays the same."""
+        if until != self._timer_at:
+            self._set_timer(until)
+        await workflow.wait_condition(lambda: condition() or self._timer_done())
+        if self._timer_done():
+            self._set_timer(None)
+
+    def _set_timer(self, until: datetime | None) -> None:
+        if self._timer is not None and not self._timer.done():
+            self._timer.cancel()
+        self._timer_at, self._timer = until, None
         if until is not None:
-            timeout = max(until - workflow.now(), timedelta(0))
-        try:
-            await workflow.wait_condition(
-                condition, timeout=timeout, timeout_summary=self._waiting_for()
+            pause = max(until - workflow.now(), timedelta(0))
+            self._timer = asyncio.ensure_future(
+                workflow.sleep(pause, summary=self._waiting_for())
             )
-        except TimeoutError:
-            return
+
+    def _timer_done(self) -> bool:
+        return self._timer is not None and self._timer.done()
 
     def _waiting_for(self) -> str:
         return f"{self._state.phase or 'quote'}: look again"
@@ -490,15 +502,9 @@ class ClusterWorkflow:
     async def _interruptible_until(
         self, call: Awaitable[T], pointless: Callable[[], bool], deadline: datetime | None
     ) -> T:
-        if deadline is None:
-            return await self._interruptible(call, pointless)
-        timer = asyncio.ensure_future(
-            workflow.sleep(max(deadline - workflow.now(), timedelta(0)), summary="start timeout")
-        )
-        try:
-            return await self._interruptible(call, lambda: pointless() or timer.done())
-        finally:
-            timer.cancel()
+        if deadline != self._timer_at:
+            self._set_timer(deadline)
+        return await self._interruptible(call, lambda: pointless() or self._timer_done())
 
     async def _start_workloads(self, ranks: tuple[int, ...]) -> None:
         boots = {rank: self._state.nodes[rank].incarnation for rank in ranks}

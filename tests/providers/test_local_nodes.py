@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import uuid
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -30,6 +34,7 @@ from garrison.models.offer import CapacityType, OfferQuery
 from garrison.providers.base import NodeSetup
 from garrison.providers.local.addresses import Addresses, AddressTaken, Endpoint, listen
 from garrison.providers.local.files import is_held
+from garrison.providers.local.machines import Machines, NoRoom
 from garrison.providers.local.processes import birth, is_alive, members
 from garrison.providers.local.store import GroupRecord, Store
 from tests.providers.local_world import (
@@ -81,6 +86,15 @@ asyncio.run(main())
 """
 # Leaves its session, its environment and its parent; all that marks it is the inherited lock.
 ESCAPE = "env -i /usr/bin/setsid /bin/sh -c 'trap \"\" TERM HUP; sleep {}' & sleep 1000"
+
+
+class RoomForOne(Addresses):
+    """Addresses of a machine that runs out of descriptors at the second node."""
+
+    def take_free(self, used: set[Endpoint]) -> tuple[Endpoint, socket.socket]:
+        if used:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return Addresses(shared=self.shared).take_free(used)
 
 
 @pytest_asyncio.fixture
@@ -194,6 +208,59 @@ async def test_launches_of_one_token_in_several_processes_make_one_group(
     assert all(answer == answers[0] for answer in answers)
     assert [node.provider_id for node in group.nodes] == answers[0]
     assert len(processes_with(str(world.root))) == 2
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_a_launch_killed_at_any_instant_is_finished_or_ended(
+    world: LocalWorld, seed: int
+) -> None:
+    delay = random.Random(seed).uniform(0, 0.08)
+    with world.elsewhere(LAUNCHER) as launcher:
+
+        async def planned() -> bool:
+            return any((world.root / "groups").glob("[0-9a-f]*.json"))
+
+        await eventually(planned)
+        await asyncio.sleep(delay)
+        launcher.kill()
+
+    nodes = await world.launched(count=2)
+    running = {pid for node in nodes for pid in processes_with(node.provider_id)}
+    await world.provider.terminate_group("token-1")
+
+    assert [node.rank for node in nodes] == [0, 1]
+    assert [node.incarnation for node in nodes] == [1, 1]
+    assert len(running) == 2
+    assert processes_with(str(world.root)) == []
+
+
+async def test_a_cancelled_launch_and_its_terminate_leave_nothing(world: LocalWorld) -> None:
+    launch = asyncio.create_task(world.provider.launch_group(order(count=2)))
+    await asyncio.sleep(0.01)
+    launch.cancel()
+
+    await world.open().terminate_group("token-1")
+    await asyncio.wait({launch})
+
+    assert processes_with(str(world.root)) == []
+    assert list((world.root / "nodes").iterdir()) == []
+
+
+async def test_a_machine_without_room_for_all_nodes_makes_none(world: LocalWorld) -> None:
+    machines = Machines(
+        store=Store(world.root, installation="ours"),
+        addresses=RoomForOne(shared=False),
+        installation_key="ssh-ed25519 AAAA",
+        max_nodes=8,
+        clock=lambda: datetime(2026, 1, 1, tzinfo=UTC),
+    )
+
+    with pytest.raises(NoRoom, match="Too many open files"):
+        machines.launch(order(count=2))
+
+    assert processes_with(str(world.root)) == []
+    assert await world.provider.list_groups() == []
+    assert [node.rank for node in await world.launched(count=2)] == [0, 1]
 
 
 async def test_a_restart_fences_orphans_and_keeps_the_place(world: LocalWorld) -> None:

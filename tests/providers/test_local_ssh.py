@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 import uuid
 from collections.abc import AsyncIterator
@@ -65,6 +66,9 @@ async def run(*argv: str, stdin: bytes = b"") -> Answer:
 async def world(tmp_path: Path) -> AsyncIterator[LocalWorld]:
     async with LocalWorld.opened(tmp_path) as opened:
         yield opened
+        # Neither a traceback nor a warning of the server.
+        logs = [log.read_text() for log in opened.root.glob("nodes/*/node.log")]
+        assert logs == [""]
 
 
 @pytest_asyncio.fixture
@@ -122,6 +126,32 @@ async def test_a_terminal_is_one_with_job_control(client: Client) -> None:
     assert answer.status == 5
     assert b"/dev/pts/" in answer.output
     assert b"no job control" not in answer.output
+
+
+async def test_the_size_of_a_terminal_and_signals_reach_the_command(
+    world: LocalWorld, client: Client
+) -> None:
+    ssh = client.node.ssh
+    assert ssh is not None
+    script = "trap 'echo told' USR1; stty size; read line; stty size; echo ready; sleep 1000"
+    async with asyncssh.connect(
+        ssh.host, ssh.port, client_keys=[str(client.key)], known_hosts=None, config=None
+    ) as connection:
+        process = await connection.create_process(
+            f"bash -c {shlex.quote(script)}", term_type="xterm", term_size=(100, 40)
+        )
+        first = await process.stdout.readline()
+        process.change_terminal_size(120, 50)
+        process.stdin.write("go\n")
+        echo_and_second = [await process.stdout.readline() for _ in range(2)]
+        await process.stdout.readuntil("ready")
+        process.send_signal("USR1")
+        told = await process.stdout.readuntil("told")
+        process.close()
+
+    assert first.strip() == "40 100"
+    assert echo_and_second[1].strip() == "50 120"
+    assert told.endswith("told")
 
 
 async def test_a_shell_without_a_terminal_reads_a_script(client: Client) -> None:

@@ -142,6 +142,10 @@ class _Files(asyncssh.SFTPServer):
     def map_path(self, path: bytes) -> bytes:
         return posixpath.join(self._home, path)
 
+    def exit(self) -> None:
+        # Clients such as scp take a missing exit status for a failure.
+        self.channel.exit(0)
+
 
 def _authorized(keys: list[str]) -> asyncssh.SSHAuthorizedKeys:
     try:
@@ -156,28 +160,30 @@ async def _run(machine: Machine, process: asyncssh.SSHServerProcess[bytes]) -> N
     env = machine.environment(_text(process.env), terminal)
     start = _start_on_terminal if terminal else _start_on_pipes
     try:
-        child = await start(machine, process, argv, env)
+        child, stdin = await start(machine, process, argv, env)
     except OSError as error:
         process.stderr.write(f"{shlex.quote(argv[0])}: {error.strerror}\n".encode())
         process.exit(126)
         return
-    await _until_ended(process, child, bool(terminal))
+    feeding = asyncio.ensure_future(_feed(process, stdin, child.pid))
+    try:
+        await _until_ended(process, child, bool(terminal))
+    finally:
+        feeding.cancel()
+        await asyncio.gather(feeding, return_exceptions=True)
 
 
 async def _until_ended(
     process: asyncssh.SSHServerProcess[bytes], child: asyncio.subprocess.Process, terminal: bool
 ) -> None:
-    process.set_redirect_pid(child.pid)
-    closed = asyncio.ensure_future(process.wait_closed())
+    closed = asyncio.ensure_future(process.channel.wait_closed())
     ended = asyncio.ensure_future(child.wait())
     await asyncio.wait({closed, ended}, return_when=asyncio.FIRST_COMPLETED)
     if not ended.done():
         # The client is gone. Its pipes are closed, as by any SSH server, and a terminal hangs up.
         if terminal:
-            with suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGHUP)
+            _deliver(child.pid, "HUP")
         await ended
-    process.set_redirect_pid(None)
     drained = asyncio.ensure_future(_drain(process))
     limit = TERMINAL_DRAIN_SECONDS if terminal else None
     await asyncio.wait({closed, drained}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
@@ -189,6 +195,7 @@ async def _until_ended(
         process.exit_with_signal(signal.Signals(-code).name.removeprefix("SIG"))
     else:
         process.exit(code)
+    await process.wait_closed()
 
 
 async def _drain(process: asyncssh.SSHServerProcess[bytes]) -> None:
@@ -196,12 +203,58 @@ async def _drain(process: asyncssh.SSHServerProcess[bytes]) -> None:
     await process.stderr.drain()
 
 
+async def _feed(process: asyncssh.SSHServerProcess[bytes], stdin: int, pid: int) -> None:
+    """Pass on what the client sends; what the command does not want to read is dropped."""
+    try:
+        while data := await _next_input(process, stdin, pid):
+            await _write(stdin, data)
+    except OSError:
+        return  # the command has closed its input, or its terminal is gone
+    finally:
+        os.close(stdin)
+
+
+async def _next_input(process: asyncssh.SSHServerProcess[bytes], stdin: int, pid: int) -> bytes:
+    while True:
+        try:
+            return await process.stdin.read(65_536)
+        except asyncssh.TerminalSizeChanged as change:
+            if os.isatty(stdin):
+                termios.tcsetwinsize(stdin, (change.height, change.width))
+        except asyncssh.BreakReceived:
+            _deliver(pid, "INT")
+        except asyncssh.SignalReceived as told:
+            _deliver(pid, told.signal)
+
+
+async def _write(descriptor: int, data: bytes) -> None:
+    loop = asyncio.get_running_loop()
+    left = memoryview(data)
+    while left:
+        try:
+            left = left[os.write(descriptor, left) :]
+        except BlockingIOError:
+            writable = asyncio.Event()
+            loop.add_writer(descriptor, writable.set)
+            try:
+                await writable.wait()
+            finally:
+                loop.remove_writer(descriptor)
+
+
+def _deliver(pid: int, name: str) -> None:
+    number = getattr(signal, f"SIG{name}", None)
+    if isinstance(number, signal.Signals):
+        with suppress(ProcessLookupError):
+            os.killpg(pid, number)
+
+
 async def _start_on_pipes(
     machine: Machine,
     process: asyncssh.SSHServerProcess[bytes],
     argv: list[str],
     env: dict[str, str],
-) -> asyncio.subprocess.Process:
+) -> tuple[asyncio.subprocess.Process, int]:
     (in_r, in_w), (out_r, out_w), (err_r, err_w) = os.pipe(), os.pipe(), os.pipe()
     try:
         child = await _spawn(machine, argv, env, (in_r, out_w, err_w))
@@ -210,8 +263,9 @@ async def _start_on_pipes(
         raise
     finally:
         _close(in_r, out_w, err_w)
-    await process.redirect(stdin=in_w, stdout=out_r, stderr=err_r, send_eof=False)
-    return child
+    os.set_blocking(in_w, False)
+    await process.redirect(stdout=out_r, stderr=err_r, send_eof=False)
+    return child, in_w
 
 
 async def _start_on_terminal(
@@ -219,7 +273,7 @@ async def _start_on_terminal(
     process: asyncssh.SSHServerProcess[bytes],
     argv: list[str],
     env: dict[str, str],
-) -> asyncio.subprocess.Process:
+) -> tuple[asyncio.subprocess.Process, int]:
     main, terminal = os.openpty()
     try:
         columns, rows, _, _ = process.term_size
@@ -233,8 +287,10 @@ async def _start_on_terminal(
         raise
     finally:
         _close(terminal)
-    await process.redirect(stdin=os.dup(main), stdout=main, send_eof=False)
-    return child
+    os.set_blocking(main, False)
+    stdin = os.dup(main)
+    await process.redirect(stdout=main, send_eof=False)
+    return child, stdin
 
 
 async def _spawn(

@@ -1,0 +1,126 @@
+"""`garrison up` and `garrison worker`: the processes that serve."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from temporalio.client import Client
+
+from garrison.models.provider import ProviderFacts
+from garrison.settings import Settings, load_settings
+from garrison.workers.assemble import queue_names
+from garrison.workers.embedded import PORT, UI_PORT, Ports
+from garrison.workers.main import Parts
+from garrison.workers.service import Serving, run_up, run_worker
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", help="Where this installation keeps everything.", metavar="DIR"),
+]
+Port = Annotated[
+    int | None,
+    typer.Option("--port", min=1, max=65535, help=f"Of the Temporal server; {PORT} by default."),
+]
+UiPort = Annotated[
+    int | None,
+    typer.Option("--ui-port", min=1, max=65535, help=f"Of its web UI; {UI_PORT} by default."),
+]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option("--metrics-port", min=1, max=65535, help="Where Prometheus may scrape."),
+]
+Queues = Annotated[
+    list[str] | None,
+    typer.Option("--queue", metavar="NAME", help="A task queue to serve; all by default."),
+]
+
+
+def up(
+    data_dir: DataDir = None,
+    port: Port = None,
+    ui_port: UiPort = None,
+    metrics_port: MetricsPort = None,
+) -> None:
+    """Run Garrison on this machine, in the foreground: Temporal server, its UI and workers."""
+    settings = _settings(data_dir)
+    _log_to_stderr()
+
+    def ready(serving: Serving) -> None:
+        typer.echo("\n".join(banner(settings, serving, os.environ)))
+
+    serve = run_up(
+        settings, Ports(port, ui_port), metrics_port=metrics_port, ready=ready, tell=typer.echo
+    )
+    asyncio.run(serve)
+    _leave()
+
+
+def worker(queue: Queues = None) -> None:
+    """Serve the task queues of a Temporal Service that runs already."""
+    settings = load_settings()
+    _log_to_stderr()
+
+    def ready(client: Client, parts: Parts) -> None:
+        served = [name for name in queue_names(settings) if parts.serves(name)]
+        where = f"{client.service_client.config.target_host}, namespace {client.namespace}"
+        typer.echo(f"serving {', '.join(served)} of {where}; Ctrl-C ends it")
+
+    asyncio.run(run_worker(settings, queue, ready=ready))
+    _leave()
+
+
+def banner(settings: Settings, serving: Serving, environ: Mapping[str, str]) -> list[str]:
+    """Return what `up` tells once it serves: where things are, and what to type next."""
+    record = serving.server.record
+    how = "taken over from an earlier `garrison up`" if serving.server.adopted else "started"
+    lines = [
+        f"Temporal   {record.address} ({how}), namespace {record.namespace}",
+        f"UI         {record.ui}/namespaces/{record.namespace}/workflows",
+        f"data       {settings.data_dir}",
+        f"providers  {', '.join(_provider_line(p.facts) for p in serving.parts.providers.values())}",
+    ]
+    elsewhere = environ.get("TEMPORAL_ADDRESS")
+    if elsewhere:
+        lines.append(f"note       TEMPORAL_ADDRESS is set: other commands go to {elsewhere}")
+    lines += ["", "In another terminal:"]
+    if load_settings(environ).data_dir != settings.data_dir:
+        lines.append(f"  export GARRISON_DATA_DIR={shlex.quote(str(settings.data_dir))}")
+    return [*lines, "  garrison offer list", "", "Ctrl-C ends the workers and the server."]
+
+
+def _provider_line(facts: ProviderFacts) -> str:
+    marks = [facts.type] if facts.type != facts.name else []
+    if facts.simulated:
+        marks.append("this machine" if facts.type == "local" else "on paper")
+    return f"{facts.name} ({', '.join(marks)})" if marks else facts.name
+
+
+def _settings(data_dir: Path | None) -> Settings:
+    if data_dir is None:
+        return load_settings()
+    return load_settings({**os.environ, "GARRISON_DATA_DIR": str(data_dir)})
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+
+
+def _leave() -> None:
+    """End the process here.
+
+    Everything is closed; what is left is the interpreter's own end, which aborts now and then
+    while a call of the client is still being given up.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0)

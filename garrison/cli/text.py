@@ -1,0 +1,63 @@
+"""Values as people read them: safe for a terminal, money, times, durations."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+NONE = "-"
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """Return text that a terminal only shows and never obeys.
+
+    Args:
+        text: From a person, a provider or a node.
+        lines: Keep line breaks; otherwise they become spaces.
+    """
+    kept = "\n" if lines else ""
+    flat = text if lines else " ".join(text.splitlines())
+    return "".join(c if c.isprintable() or c in kept else _escaped(c) for c in flat)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def usd(amount: Decimal | None, *, unknown: str = "unknown") -> str:
+    """Return an exact rate with at least two decimals."""
+    if amount is None:
+        return unknown
+    whole, _, cents = f"{amount:f}".partition(".")
+    return f"{whole}.{cents.rstrip('0').ljust(2, '0')}"
+
+
+def cost(amount: Decimal) -> str:
+    """Return a sum in cents, as a bill shows it."""
+    return "<0.01" if 0 < amount < Decimal("0.005") else f"{amount:.2f}"
+
+
+def when(time: datetime | None) -> str:
+    """Return a time as RFC 3339 UTC, in whole seconds."""
+    if time is None:
+        return NONE
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def span(length: timedelta) -> str:
+    """Return a duration in its two largest units: `1h 5m`."""
+    seconds = max(int(length.total_seconds()), 0)
+    parts: list[str] = []
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, seconds = divmod(seconds, size)
+        if count or (unit == "s" and not parts):
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2])
+
+
+def number(value: Decimal | int | None) -> str:
+    """Return a plain number without trailing zeros."""
+    if value is None:
+        return NONE
+    text = f"{value:f}" if isinstance(value, Decimal) else str(value)
+    return text.rstrip("0").rstrip(".") if "." in text else text

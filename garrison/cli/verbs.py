@@ -1,0 +1,80 @@
+"""Words from other tools, and the command here that does what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from garrison.models.problems import shown, suggestion
+
+_CLUSTER = {
+    **dict.fromkeys(
+        ("stop", "down", "delete", "destroy", "rm", "remove", "kill", "cancel", "release"),
+        "terminate",
+    ),
+    **dict.fromkeys(("create", "start", "new", "add", "deploy", "buy", "apply"), "up"),
+    **dict.fromkeys(("status", "describe", "show", "info", "inspect"), "get"),
+    **dict.fromkeys(("ls", "ps"), "list"),
+    **dict.fromkeys(("price", "estimate", "plan"), "quote"),
+    **dict.fromkeys(("login", "shell", "attach", "connect"), "ssh"),
+    **dict.fromkeys(("restart", "repair", "heal", "reboot"), "recover"),
+    "log": "logs",
+    "follow": "wait",
+}
+_LISTED = dict.fromkeys(("ls", "ps", "get", "show", "search", "find", "describe", "status"), "list")
+_SIMULATED = {
+    **dict.fromkeys(("ls", "ps", "list", "get", "status", "machines", "nodes"), "inventory"),
+    **dict.fromkeys(("stop", "down", "delete", "destroy", "rm", "terminate"), "kill"),
+    **dict.fromkeys(("start", "restart", "up", "boot"), "revive"),
+    "fault": "faults",
+}
+_FAULTS = {
+    **dict.fromkeys(("create", "new", "set", "inject"), "add"),
+    **dict.fromkeys(("rm", "delete", "remove", "reset"), "clear"),
+    **dict.fromkeys(("ls", "get", "show"), "list"),
+}
+_CLUSTER_VERBS = (
+    "quote",
+    "launch",
+    "list",
+    "get",
+    "wait",
+    "connections",
+    "ssh",
+    "logs",
+    "events",
+    "recover",
+    "recovery",
+    "terminate",
+)
+_ROOT = {
+    **{word: f"cluster {verb}" for word, verb in _CLUSTER.items()},
+    **{verb: f"cluster {verb}" for verb in _CLUSTER_VERBS},
+    **dict.fromkeys(("instance", "instances", "machine", "machines", "node", "nodes"), "cluster"),
+    **dict.fromkeys(("prices", "catalog", "catalogue", "gpus"), "offer list"),
+    **dict.fromkeys(("serve", "server", "run"), "up"),
+    "inventory": "simulated inventory",
+    "faults": "simulated faults",
+    "check": "doctor",
+}
+FOREIGN: dict[str, dict[str, str]] = {
+    "garrison": _ROOT,
+    "garrison cluster": _CLUSTER,
+    "garrison offer": _LISTED,
+    "garrison provider": _LISTED,
+    "garrison simulated": _SIMULATED,
+    "garrison simulated faults": _FAULTS,
+}
+"""By the command that the word follows."""
+
+
+def correction(path: str, word: str, known: Collection[str]) -> str:
+    """Return what to type instead of a word that is no command.
+
+    Args:
+        path: The command before it, `garrison cluster`.
+        word: What was typed.
+        known: The commands that exist there.
+    """
+    meant = FOREIGN.get(path, {}).get(word.lower())
+    hint = suggestion(word, known) if meant is None else f"did you mean `{path} {meant}`?"
+    return f"`{path}` has no command {shown(word)}; {hint}"

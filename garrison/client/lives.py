@@ -1,0 +1,53 @@
+"""Lives of a cluster's name, the closed ones too: read from describe and memo."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
+
+from garrison.domain.cluster_call import cluster_workflow_id
+from garrison.errors import GarrisonError, NotFound, QuoteExpired
+from garrison.models.cluster_state import Phase
+
+CALL_TIMEOUT = timedelta(seconds=10)
+
+
+async def latest_life(client: Client, name: str, uid: str | None) -> WorkflowExecution:
+    """Return the latest life of a name, or the one that `uid` pins.
+
+    Raises:
+        NotFound: There is no such life.
+        RPCError: The name was never used, or the service did not answer.
+    """
+    handle = client.get_workflow_handle(cluster_workflow_id(name))
+    described = await handle.describe(rpc_timeout=CALL_TIMEOUT)
+    if uid is None or (await described.memo()).get("uid") == uid:
+        return described
+    return await pinned_life(client, name, uid)
+
+
+async def pinned_life(client: Client, name: str, uid: str) -> WorkflowExecution:
+    """Return one life of a name.
+
+    Raises:
+        NotFound: There is no such life.
+    """
+    query = f"WorkflowId = '{cluster_workflow_id(name)}'"
+    async for execution in client.list_workflows(query):
+        again = execution.status is WorkflowExecutionStatus.CONTINUED_AS_NEW
+        if not again and (await execution.memo()).get("uid") == uid:
+            return execution
+    raise NotFound(f"there is no life {uid} of a cluster {name}")
+
+
+async def ended_error(name: str, ended: WorkflowExecution) -> GarrisonError:
+    """Return why a closed life takes no change."""
+    memo = await ended.memo()
+    phase = memo.get("phase")
+    if phase is None:
+        return NotFound(f"there is no cluster {name}")
+    if phase == Phase.EXPIRED:
+        when = memo.get("expires_at")
+        return QuoteExpired(f"quote {memo.get('quote_id')} expired at {when}; quote again")
+    return NotFound(f"cluster {name} has ended ({phase})")

@@ -1,0 +1,169 @@
+"""From settings to the parts of a worker: keys, adapters, the data directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+
+from garrison.catalog.loader import load_offers
+from garrison.errors import InvalidSpec, Problem, Unsupported
+from garrison.models.provider import provider_queue
+from garrison.private_files import create_once
+from garrison.providers.base import Provider
+from garrison.providers.local.provider import REGION, LocalProvider
+from garrison.providers.simulated.provider import SimulatedProvider
+from garrison.sealing import load_or_create_key_pair, open_env
+from garrison.settings import ProviderSettings, ProviderType, Settings, installation_id
+from garrison.workers.data_dir import prepare_data_dir
+from garrison.workers.main import TASK_QUEUE, Parts
+from garrison.workflows.provider_watch import WATCH_QUEUE
+
+
+def build_parts(settings: Settings, queues: Iterable[str] | None = None) -> Parts:
+    """Return what a worker is built from, making keys and an installation id at first need.
+
+    Args:
+        settings: Of this process.
+        queues: Which queues to serve, None for all.
+
+    Raises:
+        InvalidSpec: The data directory cannot be used, a key is damaged, a queue or a setting
+            does not exist.
+        Unsupported: A provider is configured whose adapter this version does not have.
+    """
+    _check_providers(settings)
+    served = None if queues is None else _known_queues(settings, queues)
+    prepare_data_dir(settings.data_dir)
+    installation = installation_id(settings, create=True)
+    keys = load_or_create_key_pair(settings.data_dir)
+    ssh_key = load_or_create_ssh_key(settings.data_dir)
+    secrets = settings.data_dir / "secrets"
+    return Parts(
+        settings=settings,
+        providers={
+            name: _ADAPTERS[chosen.type](name, chosen, settings, installation, ssh_key)
+            for name, chosen in settings.providers.items()
+        },
+        open_env=lambda env: open_env(keys, env, secrets),
+        authorized_keys=(_public_line(ssh_key),),
+        public_key=keys.public_text,
+        queues=served,
+    )
+
+
+def queue_names(settings: Settings) -> tuple[str, ...]:
+    """Return every task queue that workers of these settings can serve."""
+    providers = (provider_queue(name) for name in settings.providers)
+    return (TASK_QUEUE, WATCH_QUEUE, *providers)
+
+
+def load_or_create_ssh_key(data_dir: Path) -> asyncssh.SSHKey:
+    """Return the key by which the installation logs in to nodes, making it at first need.
+
+    Safe between processes: all of them get the key of whichever was first. It is
+    `keys/ssh_ed25519` (0600); its public half stands beside it.
+
+    Raises:
+        InvalidSpec: The stored key is damaged, or other users can read it.
+    """
+    path = data_dir / "keys" / "ssh_ed25519"
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not path.exists():
+        made = asyncssh.generate_private_key("ssh-ed25519", comment="garrison")
+        create_once(path, made.export_private_key().decode())
+    if path.stat().st_mode & 0o077:
+        raise InvalidSpec(f"{path} can be read by other users; run: chmod 600 {path}")
+    try:
+        key = asyncssh.read_private_key(path)
+    except (OSError, asyncssh.KeyImportError) as error:
+        raise InvalidSpec(f"{path} does not hold a usable SSH key: {error}") from None
+    create_once(path.with_suffix(".pub"), key.export_public_key().decode())
+    return key
+
+
+def _check_providers(settings: Settings) -> None:
+    absent = [
+        f"{name} ({chosen.type})"
+        for name, chosen in settings.providers.items()
+        if chosen.type not in _ADAPTERS
+    ]
+    if absent:
+        raise Unsupported(
+            f"this version has no adapter for the configured providers {', '.join(absent)}; "
+            f"it has {', '.join(_ADAPTERS)}"
+        )
+    problems = tuple(
+        problem
+        for name, chosen in settings.providers.items()
+        if chosen.type is ProviderType.LOCAL
+        for problem in _local_problems(f"providers.{name}", chosen)
+    )
+    if problems:
+        source = str(settings.config) if settings.config else None
+        raise InvalidSpec("is not valid", problems=problems, source=source)
+
+
+def _local_problems(path: str, chosen: ProviderSettings) -> list[Problem]:
+    problems = []
+    if chosen.regions not in ((), (REGION,)):
+        problems.append(Problem(f"{path}.regions", f"there is one region, {REGION}"))
+    for name in ("start_timeout", "calls_per_second"):
+        if getattr(chosen, name) is not None:
+            problems.append(Problem(f"{path}.{name}", "cannot be set for a provider of type local"))
+    return problems
+
+
+def _known_queues(settings: Settings, queues: Iterable[str]) -> frozenset[str]:
+    chosen, known = frozenset(queues), queue_names(settings)
+    unknown = sorted(chosen - set(known))
+    if unknown or not chosen:
+        named = ", ".join(unknown) or "none"
+        raise InvalidSpec(f"there is no task queue {named}; there are {', '.join(known)}")
+    return chosen
+
+
+def _local(
+    name: str, chosen: ProviderSettings, settings: Settings, installation: str, key: asyncssh.SSHKey
+) -> Provider:
+    return LocalProvider(
+        settings.provider_dir(name), installation=installation, installation_key=key, name=name
+    )
+
+
+def _simulated(
+    name: str, chosen: ProviderSettings, settings: Settings, installation: str, key: asyncssh.SSHKey
+) -> Provider:
+    given: dict[str, Any] = {
+        "regions": chosen.regions or None,
+        "boot": _seconds(chosen.boot_seconds),
+        "settle": _seconds(chosen.settle_seconds),
+        "delete_takes": _seconds(chosen.delete_seconds),
+        "calls_per_second": chosen.calls_per_second,
+        "start_timeout": chosen.start_timeout,
+    }
+    return SimulatedProvider(
+        settings.simulated_cloud(name),
+        installation=installation,
+        name=name,
+        offers=load_offers(),
+        **{option: value for option, value in given.items() if value is not None},
+    )
+
+
+Adapter = Callable[[str, ProviderSettings, Settings, str, asyncssh.SSHKey], Provider]
+_ADAPTERS: Mapping[ProviderType, Adapter] = {
+    ProviderType.LOCAL: _local,
+    ProviderType.SIMULATED: _simulated,
+}
+
+
+def _seconds(value: float | None) -> timedelta | None:
+    return None if value is None else timedelta(seconds=value)
+
+
+def _public_line(key: asyncssh.SSHKey) -> str:
+    return key.export_public_key().decode().strip()

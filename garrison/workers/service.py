@@ -1,0 +1,211 @@
+"""Running workers until they are asked to stop: with a server of their own, or beside others'."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from temporalio.api.namespace.v1 import NamespaceConfig
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, UpdateNamespaceRequest
+from temporalio.client import Client
+from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
+from temporalio.service import RPCError, RPCStatusCode
+
+from garrison.errors import NotFound, ServiceUnreachable, Unsupported
+from garrison.providers.local.provider import LocalProvider
+from garrison.service import (
+    ServiceAddress,
+    connect,
+    connect_service,
+    embedded_namespace,
+    missing_search_attributes,
+    register_search_attributes,
+)
+from garrison.settings import Settings
+from garrison.workers.assemble import build_parts
+from garrison.workers.data_dir import hold_data_dir, prepare_data_dir
+from garrison.workers.embedded import EmbeddedServer, Ports
+from garrison.workers.main import Parts, build_worker
+from garrison.workers.running_costs import running_costs
+from garrison.workers.server_process import HOST, check_port
+from garrison.workers.stopping import Stopped, StopRequest
+from garrison.workflows.visibility import ALL_KEYS
+
+RETENTION = timedelta(days=90)
+DRAIN_DEADLINE = timedelta(seconds=25)
+FAREWELL_DEADLINE = timedelta(seconds=5)
+INTERRUPTED = 130
+
+logger = logging.getLogger(__name__)
+
+Tell = Callable[[str], None]
+"""Prints one line to a person."""
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What `up` has to tell when it serves."""
+
+    server: EmbeddedServer
+    parts: Parts
+
+
+async def run_up(
+    settings: Settings,
+    ports: Ports,
+    *,
+    metrics_port: int | None,
+    ready: Callable[[Serving], None],
+    tell: Tell,
+) -> None:
+    """Serve with an embedded server until asked to stop; leave no server behind.
+
+    Args:
+        settings: Of this process.
+        ports: Of the server.
+        metrics_port: Where Prometheus may scrape the SDK, None for nowhere.
+        ready: Called once everything runs.
+        tell: Called with what goes on costing money, and with what a person must know.
+
+    Raises:
+        ServiceUnreachable: The server did not start, or ended by itself.
+        PortTaken: A port, or the data directory, is another's.
+        InvalidSpec: The data directory or the settings cannot be used.
+    """
+    prepare_data_dir(settings.data_dir)
+    server = EmbeddedServer(
+        settings.data_dir, ports, namespace=embedded_namespace(settings), attributes=ALL_KEYS
+    )
+    stop = StopRequest(on_insist=lambda: _leave_at_once(server))
+    with hold_data_dir(settings.data_dir), stop.listening(), contextlib.suppress(Stopped):
+        runtime = _runtime(metrics_port)
+        parts = build_parts(settings)
+        try:
+            await stop.unless_asked(server.start())
+            client = await stop.unless_asked(_connect_embedded(server, runtime))
+            async with _working(client, parts):
+                ready(Serving(server, parts))
+                await _until_asked(stop, server)
+            tell(await _farewell(client))
+        finally:
+            await server.stop()
+
+
+async def run_worker(
+    settings: Settings, queues: Iterable[str] | None, *, ready: Callable[[Client, Parts], None]
+) -> None:
+    """Serve some queues of a service that runs, until asked to stop.
+
+    Raises:
+        ServiceUnreachable: Nothing answers at the service's address.
+        Unsupported: The service lacks what Garrison needs.
+        InvalidSpec: The data directory, the settings or a queue cannot be used.
+    """
+    stop = StopRequest(on_insist=lambda: os._exit(INTERRUPTED))
+    with stop.listening(), contextlib.suppress(Stopped):
+        parts = build_parts(settings, queues)
+        client = await stop.unless_asked(connect_service(settings))
+        await stop.unless_asked(check_namespace(client))
+        async with _working(client, parts):
+            ready(client, parts)
+            await stop.wait()
+
+
+async def check_namespace(client: Client) -> None:
+    """Check that the service has what workers need.
+
+    Raises:
+        NotFound: There is no such namespace.
+        Unsupported: Search attributes are missing, or have another type.
+        ServiceUnreachable: It does not answer.
+    """
+    try:
+        missing = await missing_search_attributes(client, ALL_KEYS)
+    except RPCError as error:
+        where = client.service_client.config.target_host
+        if error.status is RPCStatusCode.NOT_FOUND:
+            raise NotFound(f"{where} has no namespace {client.namespace}") from error
+        raise ServiceUnreachable(f"{where}: {error.message}") from error
+    if missing:
+        names = ", ".join(key.name for key in missing)
+        raise Unsupported(
+            f"the namespace {client.namespace} lacks the search attributes {names}; "
+            "register them with: garrison doctor --register"
+        )
+
+
+@contextlib.asynccontextmanager
+async def _working(client: Client, parts: Parts) -> AsyncIterator[None]:
+    worker = build_worker(client, parts)
+    await worker.__aenter__()
+    try:
+        yield
+    finally:
+        try:
+            async with asyncio.timeout(DRAIN_DEADLINE.total_seconds()):
+                await worker.__aexit__()
+        except TimeoutError:
+            logger.warning("workers did not drain in time", extra={"after": str(DRAIN_DEADLINE)})
+        for provider in parts.providers.values():
+            if isinstance(provider, LocalProvider):
+                await provider.aclose()
+
+
+async def _until_asked(stop: StopRequest, server: EmbeddedServer) -> None:
+    with contextlib.suppress(Stopped):
+        await stop.unless_asked(server.ended())
+        raise ServiceUnreachable(
+            f"the Temporal server (pid {server.record.server.pid}) ended by itself. Machines go "
+            f"on; `garrison up` takes up everything again. The end of {server.log}:\n"
+            f"{server.log_tail()}"
+        )
+
+
+async def _connect_embedded(server: EmbeddedServer, runtime: Runtime | None) -> Client:
+    record = server.record
+    address = ServiceAddress(record.address, record.namespace, "garrison up")
+    client = await connect(address, runtime=runtime)
+    try:
+        await _keep_closed_lives(client)
+        await register_search_attributes(client, ALL_KEYS)
+    except RPCError as error:
+        raise ServiceUnreachable(f"{record.address}: {error.message}") from error
+    return client
+
+
+async def _keep_closed_lives(client: Client) -> None:
+    service = client.workflow_service
+    found = await service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
+    if found.config.workflow_execution_retention_ttl.ToTimedelta() == RETENTION:
+        return
+    wanted = NamespaceConfig()
+    wanted.workflow_execution_retention_ttl.FromTimedelta(RETENTION)
+    await service.update_namespace(
+        UpdateNamespaceRequest(namespace=client.namespace, config=wanted)
+    )
+
+
+async def _farewell(client: Client) -> str:
+    try:
+        async with asyncio.timeout(FAREWELL_DEADLINE.total_seconds()):
+            return (await running_costs(client)).sentence()
+    except (RPCError, TimeoutError):
+        return "what goes on costing money is not known; see `garrison cluster list` after `up`"
+
+
+def _runtime(metrics_port: int | None) -> Runtime | None:
+    if metrics_port is None:
+        return None
+    check_port(metrics_port, "--metrics-port")
+    metrics = PrometheusConfig(bind_address=f"{HOST}:{metrics_port}")
+    return Runtime(telemetry=TelemetryConfig(metrics=metrics))
+
+
+def _leave_at_once(server: EmbeddedServer) -> None:
+    server.kill()
+    os._exit(INTERRUPTED)
