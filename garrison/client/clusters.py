@@ -72,8 +72,18 @@ TRIES = 5
 class Clusters:
     """All clusters of a Temporal namespace. Every method raises `GarrisonError`s only."""
 
-    def __init__(self, client: Client, settings: Settings) -> None:
+    def __init__(
+        self, client: Client, settings: Settings, *, call_timeout: timedelta = CALL_TIMEOUT
+    ) -> None:
+        """Wrap a connected client.
+
+        Args:
+            client: Connected with `garrison.failures.DATA_CONVERTER`.
+            settings: Of this process.
+            call_timeout: How long a worker may take to answer.
+        """
         self._client = client
+        self._call_timeout = call_timeout
         self._settings = settings
         self._keys = ClientKeys(settings.data_dir)
         self._sealer = Sealer(client, settings)
@@ -119,7 +129,7 @@ class Clusters:
                     ClusterWorkflow.quote,
                     request,
                     start_workflow_operation=start,
-                    rpc_timeout=CALL_TIMEOUT,
+                    rpc_timeout=self._call_timeout,
                 )
             except RPCError as error:
                 # The life that was found ended in that moment: the next try begins a new one.
@@ -141,7 +151,7 @@ class Clusters:
         query = QuoteQuery(quote_id=ack.quote_id)
         async for _ in polling(QUOTE_WITHIN):
             answer: QuoteAnswer = await handle.query(
-                ClusterWorkflow.get_quote, query, rpc_timeout=CALL_TIMEOUT
+                ClusterWorkflow.get_quote, query, rpc_timeout=self._call_timeout
             )
             if answer.quote is not None:
                 return answer.quote
@@ -234,9 +244,9 @@ class Clusters:
             return await self._terminated_before(name, uid)
 
     async def _terminate_by_signal(self, name: str, request: TerminateRequest) -> TerminateAck:
-        described = await self._handle(name).describe(rpc_timeout=CALL_TIMEOUT)
+        described = await self._handle(name).describe(rpc_timeout=self._call_timeout)
         life = (await described.memo()).get("uid", "")
-        await self._handle(name).signal("terminate", request, rpc_timeout=CALL_TIMEOUT)
+        await self._handle(name).signal("terminate", request, rpc_timeout=self._call_timeout)
         return TerminateAck(name=name, uid=life, accepted_at=_now())
 
     async def _terminated_before(self, name: str, uid: str | None) -> TerminateAck:
@@ -278,7 +288,7 @@ class Clusters:
         with translated(f"cluster {name}"):
             try:
                 answer: ActionAck = await self._handle(name).execute_update(
-                    update, request, rpc_timeout=CALL_TIMEOUT
+                    update, request, rpc_timeout=self._call_timeout
                 )
                 return answer
             except RPCError as error:
@@ -305,7 +315,9 @@ class Clusters:
         return charge_until(status, _now())
 
     async def _query(self, handle: WorkflowHandle[Any, Any]) -> ClusterStatus:
-        status: ClusterStatus = await handle.query(ClusterWorkflow.get, rpc_timeout=CALL_TIMEOUT)
+        status: ClusterStatus = await handle.query(
+            ClusterWorkflow.get, rpc_timeout=self._call_timeout
+        )
         return status
 
     async def list(

@@ -12,9 +12,9 @@ from temporalio.client import Client
 from temporalio.common import RetryPolicy
 
 from garrison.client.providers import Providers
-from garrison.client.translation import NO_WORKER, translated
+from garrison.client.translation import translated
 from garrison.domain.pricing import sort_offers
-from garrison.errors import InvalidSpec, Problem, ServiceUnreachable
+from garrison.errors import InvalidSpec, Problem
 from garrison.models.offer import Offer, OfferList, OfferQuery
 from garrison.models.problems import shown, suggestion
 from garrison.models.provider import provider_queue
@@ -51,8 +51,6 @@ class Offers:
 
     async def _asked(self, provider: str | None) -> Sequence[str]:
         known = [facts.name for facts in await self._providers.list()]
-        if not known:
-            raise ServiceUnreachable(f"no provider is watched: {NO_WORKER}")
         if provider is None:
             return known
         if provider not in known:

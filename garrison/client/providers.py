@@ -1,26 +1,43 @@
-"""The providers that workers are configured for."""
+"""The providers that the workers are configured for."""
 
 from __future__ import annotations
 
+import uuid
+from datetime import timedelta
+
 from temporalio.client import Client
+from temporalio.common import RetryPolicy
 
 from garrison.client.translation import translated
+from garrison.models.cluster_messages import QuoteTerms
 from garrison.models.provider import ProviderFacts
+
+TASK_QUEUE = "garrison"
+CALL_TIMEOUT = timedelta(seconds=10)
 
 
 class Providers:
-    """What the running watches say of their providers."""
+    """What the workers say of their providers."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, call_timeout: timedelta = CALL_TIMEOUT) -> None:
         self._client = client
+        self._call_timeout = call_timeout
 
     async def list(self) -> list[ProviderFacts]:
-        """Return the configured providers, by name."""
-        query = "WorkflowType = 'ProviderWatch' AND ExecutionStatus = 'Running'"
-        found = []
+        """Return the configured providers, by name.
+
+        Raises:
+            ServiceUnreachable: No worker answers.
+        """
         with translated("provider list"):
-            async for watch in self._client.list_workflows(query):
-                facts = (await watch.memo()).get("facts")
-                if facts is not None:
-                    found.append(ProviderFacts.model_validate(facts))
-        return sorted(found, key=lambda facts: facts.name)
+            terms: QuoteTerms = await self._client.execute_activity(
+                "quote_terms",
+                id=f"list-providers/{uuid.uuid4()}",
+                task_queue=TASK_QUEUE,
+                result_type=QuoteTerms,
+                schedule_to_close_timeout=self._call_timeout,
+                start_to_close_timeout=self._call_timeout,
+                retry_policy=RetryPolicy(maximum_attempts=2),
+                summary="configured providers",
+            )
+        return sorted(terms.providers.values(), key=lambda facts: facts.name)

@@ -12,6 +12,7 @@ from temporalio.client import (
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
+from temporalio.exceptions import TimeoutError
 from temporalio.service import RPCError, RPCStatusCode
 
 from garrison.errors import (
@@ -63,6 +64,8 @@ def _of_rpc(error: RPCError, what: str) -> GarrisonError:
 def _of_failure(error: Exception, what: str) -> GarrisonError:
     cause = getattr(error, "cause", None) or error
     code = code_of(cause)
+    if code is None and isinstance(cause, TimeoutError):
+        return ServiceUnreachable(f"{what}: {NO_WORKER}")
     if code is None:
         return error_of(ErrorCode.INTERNAL, f"{what}: {message_of(cause)}")
     return error_of(code, message_of(cause))

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import pytest
 
+from garrison.client.clusters import Clusters
 from garrison.client.offers import Offers
 from garrison.client.providers import Providers
 from garrison.client.waiting import wait_for
@@ -110,8 +111,11 @@ async def test_without_a_worker_the_answer_says_so(story: Story) -> None:
         await story.clusters.quote(spec)
     assert spec.name is not None
 
-    with pytest.raises(ServiceUnreachable, match="no Garrison worker answered"):
-        await story.clusters.get(spec.name)
+    clusters = Clusters(story.client, story.settings, call_timeout=timedelta(seconds=1))
+    providers = Providers(story.client, call_timeout=timedelta(seconds=1))
+    for call in (clusters.get(spec.name), providers.list()):
+        with pytest.raises(ServiceUnreachable, match="no Garrison worker answered"):
+            await call
 
 
 def working(status: ClusterStatus) -> bool:
