@@ -113,6 +113,11 @@ def main() -> int:
         show_end_of(world.up_log)
         print(f"the demo's data directory is kept: {folder}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("\ninterrupted; cleaning up", file=sys.stderr)
+        end_processes(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        return 130
     finally:
         end_processes(folder)
     print(f"\nThe demo is done: all checks held, in {time.monotonic() - began:.0f} s.")
@@ -190,9 +195,15 @@ def meet(world: World) -> None:
 
 
 def met(world: World, rank: int, other: int, times: int = 1) -> Callable[[], bool]:
-    """Return whether a rank has said so often that it reached another."""
+    """Return a question: has a rank said so often that it reached another?"""
     said = f"[rank {rank}] reached rank {other} at"
-    return lambda: world.log(rank).count(said) == times
+
+    def holds() -> bool:
+        with suppress(Failed):  # the command is not started yet
+            return world.log(rank).count(said) == times
+        return False
+
+    return holds
 
 
 def log_in(world: World) -> None:

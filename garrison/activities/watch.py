@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from temporalio import activity
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
 from garrison.activities.heartbeat import beating
@@ -21,7 +22,7 @@ from garrison.activities.watches import Watches
 from garrison.domain.health import living_nodes
 from garrison.errors import GarrisonError
 from garrison.models.cluster_state import Phase
-from garrison.models.group import Group, NodeStatus
+from garrison.models.group import Group, NodeStatus, WorkloadState
 from garrison.models.observation import Observation, WatchAsk, WatchInput, WatchResult
 from garrison.providers.base import Provider
 
@@ -258,8 +259,13 @@ def _is_whole(seen: Observation, owner: Owner) -> bool:
 
 
 def _is_busy(owner: Owner, groups: Iterable[Group]) -> bool:
-    on_the_way = any(node.status in ON_THE_WAY for group in groups for node in group.nodes)
-    return on_the_way or owner.phase in IN_TRANSITION
+    if owner.phase in IN_TRANSITION:
+        return True
+    nodes = [node for group in groups for node in group.nodes]
+    work = [work for node in nodes for work in node.workloads or ()]
+    return any(node.status in ON_THE_WAY for node in nodes) or any(
+        one.state is WorkloadState.PENDING for one in work
+    )
 
 
 def _digest(seen: Observation) -> str:
@@ -293,12 +299,25 @@ class WatchActivities:
         watcher = ProviderWatcher(
             self._providers[watch.provider], self._owners, self._watches, clock=self._clock
         )
-        async with beating(watch.provider):
-            while True:
-                pause, renew = await self._pass(watcher, watch.provider)
-                if renew:
-                    return WatchResult(answered=watcher.answered)
-                await self._watches.woken(watch.provider, timeout_seconds=pause.total_seconds())
+        try:
+            async with beating(watch.provider):
+                return await self._watch(watcher, watch.provider)
+        except asyncio.CancelledError:
+            if not activity.is_worker_shutdown():
+                raise
+            # No failure that anybody should read of: the next worker goes on at once.
+            raise ApplicationError(
+                "the worker stops",
+                category=ApplicationErrorCategory.BENIGN,
+                next_retry_delay=timedelta(milliseconds=1),
+            ) from None
+
+    async def _watch(self, watcher: ProviderWatcher, name: str) -> WatchResult:
+        while True:
+            pause, renew = await self._pass(watcher, name)
+            if renew:
+                return WatchResult(answered=watcher.answered)
+            await self._watches.woken(name, timeout_seconds=pause.total_seconds())
 
     async def _pass(self, watcher: ProviderWatcher, name: str) -> tuple[timedelta, bool]:
         try:

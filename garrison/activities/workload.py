@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 from temporalio import activity
 
 from garrison.activities.heartbeat import beating
 from garrison.activities.saved_logs import SavedLogs
+from garrison.activities.watches import Watches
 from garrison.errors import GarrisonError, InvalidSpec, NotFound, Unsupported
 from garrison.models.cluster_messages import (
     NodeWorkload,
@@ -21,6 +23,7 @@ from garrison.models.cluster_messages import (
     StartWorkloadsRequest,
 )
 from garrison.models.group import LogChunk, Node
+from garrison.models.observation import WatchAsk
 from garrison.providers.base import Provider, WorkloadRequest, Workloads
 
 LOG_CHUNK = 256 * 1024
@@ -35,8 +38,27 @@ OpenEnv = Callable[[dict[str, str]], dict[str, str]]
 class WorkloadActivities:
     """Bound to one provider and to the key that opens secrets."""
 
-    def __init__(self, provider: Provider, *, open_env: OpenEnv, log_dir: Path) -> None:
+    def __init__(
+        self,
+        provider: Provider,
+        watches: Watches,
+        *,
+        open_env: OpenEnv,
+        log_dir: Path,
+        clock: Callable[[], datetime],
+    ) -> None:
+        """Bind to a provider.
+
+        Args:
+            provider: The account.
+            watches: Asked for a look once a command was started.
+            open_env: Opens what clients sealed.
+            log_dir: Where logs of deleted nodes are kept.
+            clock: The time of this host.
+        """
         self._provider = provider
+        self._watches = watches
+        self._clock = clock
         self._open_env = open_env
         self._saved = SavedLogs(log_dir)
 
@@ -60,6 +82,8 @@ class WorkloadActivities:
 
         async with beating():
             outcomes = await asyncio.gather(*map(start, request.nodes))
+            ask = WatchAsk(owner=request.owner, uid=request.uid, not_before=self._clock())
+            await self._watches.ask(request.provider, ask)
         failed = {rank: text for rank, text in outcomes if text is not None}
         started = tuple(rank for rank, text in outcomes if text is None)
         return StartWorkloadsAnswer(started=started, failed=failed)

@@ -95,6 +95,8 @@ def start_request(state: ClusterState, ranks: tuple[int, ...]) -> StartWorkloads
     gpus = quote.gpus_per_node
     return StartWorkloadsRequest(
         provider=facts_of(state).name,
+        owner=owner_id(state),
+        uid=state.uid,
         name=WORKLOAD,
         generation=state.generation,
         command=spec.command,

@@ -35,7 +35,7 @@ def report_cluster(state: ClusterState, *, now: datetime) -> ClusterStatus:
         uid=state.uid,
         phase=state.phase,
         provider=offer.provider if offer else None,
-        provider_type=_type_of(quote, offer),
+        provider_type=provider_type(state),
         region=offer.region if offer else None,
         zone=offer.zone if offer else None,
         instance_type=offer.instance_type if offer else None,
@@ -89,8 +89,10 @@ def current_offer(state: ClusterState) -> Offer | None:
     return state.quote.offer if state.quote else None
 
 
-def _type_of(quote: Quote | None, offer: Offer | None) -> str | None:
-    facts = quote.facts.get(offer.provider) if quote and offer else None
+def provider_type(state: ClusterState) -> str | None:
+    """Return the adapter of the current provider, None before a quote."""
+    offer = current_offer(state)
+    facts = state.quote.facts.get(offer.provider) if state.quote and offer else None
     return facts.type if facts else None
 
 

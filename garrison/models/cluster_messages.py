@@ -215,6 +215,8 @@ class StartWorkloadsRequest(Message):
     """
 
     provider: str
+    owner: str
+    uid: str
     name: str
     generation: int
     command: tuple[str, ...]

@@ -218,7 +218,8 @@ class ClusterState(Message):
         observed_at: When the pass of the last accepted observation began.
         call_ended_at: When our last call that changes machines ended; older passes say nothing.
         ask_due: The next time that an observation must be asked for, whatever was told before.
-        closing: The phase in which the life will end once the clean-up is proven.
+        deadman: How long to wait for word of the machines before asking for it.
+        closing: Why the life will end `failed` once the clean-up is proven.
         answers: Answers by request id, the last 200.
     """
 
@@ -244,6 +245,7 @@ class ClusterState(Message):
     observed_at: Time | None = None
     call_ended_at: Time | None = None
     ask_due: Time | None = None
+    deadman: Seconds = timedelta(hours=6)
     deadman_at: Time | None = None
     start_deadline: Time | None = None
     prepared: bool = False
@@ -263,6 +265,3 @@ class ClusterState(Message):
     def purchase(self) -> Purchase | None:
         """The current purchase: the last one tried."""
         return self.purchases[-1] if self.purchases else None
-
-
-DEADMAN = timedelta(hours=6)

@@ -185,6 +185,7 @@ class ClusterRow(Message):
     phase: Phase | None
     shape: str = ""
     provider: str | None = None
+    provider_type: str | None = None
     region: str | None = None
     instance_type: str | None = None
     hourly_usd: Money | None = None

@@ -1,4 +1,4 @@
-"""Supervise workloads on a node: copied there over SSH, and standard library only.
+"""Supervise workloads on a node: copied there over SSH, so one file, and standard library only.
 
 Run by whatever `python3` the node has (3.8 or newer). `SshWorkloads` calls it as
 

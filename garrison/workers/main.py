@@ -32,6 +32,8 @@ TASK_QUEUE = "garrison"
 KEEP_WATCHES_EVERY = timedelta(seconds=30)
 STICKY_TIMEOUT = timedelta(seconds=2)
 GRACE = timedelta(seconds=10)
+HEARTBEAT_THROTTLE = timedelta(seconds=3)
+"""A cancel reaches an activity with its next heartbeat, so a terminate must not wait for long."""
 WORKFLOW_TASKS = 20
 CACHED_WORKFLOWS = 3_000
 
@@ -198,7 +200,11 @@ def _provider_worker(client: Client, parts: Parts, provider: Provider, watches: 
         clock=parts.clock,
     )
     workloads = WorkloadActivities(
-        provider, open_env=parts.open_env, log_dir=parts.settings.log_dir
+        provider,
+        watches,
+        open_env=parts.open_env,
+        log_dir=parts.settings.log_dir,
+        clock=parts.clock,
     )
     return Worker(
         client,
@@ -216,6 +222,7 @@ def _provider_worker(client: Client, parts: Parts, provider: Provider, watches: 
         ],
         max_concurrent_activities=100,
         max_task_queue_activities_per_second=provider.facts.calls_per_second,
+        max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
         graceful_shutdown_timeout=GRACE,
     )
 

@@ -148,7 +148,7 @@ async def _working(client: Client, parts: Parts) -> AsyncIterator[None]:
     finally:
         try:
             async with asyncio.timeout(DRAIN_DEADLINE.total_seconds()):
-                await worker.__aexit__()
+                await worker.__aexit__(None, None, None)
         except TimeoutError:
             logger.warning("workers did not drain in time", extra={"after": str(DRAIN_DEADLINE)})
         for provider in parts.providers.values():

@@ -97,7 +97,6 @@ class ClusterWorkflow:
         )
         self._changes = 0
         self._published: tuple[object, ...] = ()
-        self._deadman = timedelta(hours=6)
         self._timer_at: datetime | None = None
         self._timer: asyncio.Future[None] | None = None
 
@@ -331,9 +330,7 @@ class ClusterWorkflow:
         self._timer_at, self._timer = until, None
         if until is not None:
             pause = max(until - workflow.now(), timedelta(0))
-            self._timer = asyncio.ensure_future(
-                workflow.sleep(pause, summary=self._waiting_for())
-            )
+            self._timer = asyncio.ensure_future(workflow.sleep(pause, summary=self._waiting_for()))
 
     def _timer_done(self) -> bool:
         return self._timer is not None and self._timer.done()
@@ -414,7 +411,7 @@ class ClusterWorkflow:
                 InstallationActivities.quote_terms, start_to_close_timeout=QUICK
             )
         )
-        self._deadman = terms.deadman
+        self._state.deadman = terms.deadman
         names = providers_to_ask(intent.spec, terms)
         answers: list[PlaceAnswer] = await self._interruptible(
             asyncio.gather(*(self._place(intent, name, terms) for name in names))
@@ -641,4 +638,4 @@ class ClusterWorkflow:
         return workflow.random().uniform(-1, 1)
 
     def _deadman_pause(self) -> timedelta:
-        return self._deadman * (1 + DEADMAN_JITTER * self._jitter())
+        return self._state.deadman * (1 + DEADMAN_JITTER * self._jitter())

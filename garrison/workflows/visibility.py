@@ -9,7 +9,7 @@ from typing import Any
 
 from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
 
-from garrison.domain.cluster_report import current_offer, state_shape
+from garrison.domain.cluster_report import current_offer, provider_type, state_shape
 from garrison.models.cluster_state import ClusterState
 
 KIND = SearchAttributeKey.for_keyword("GarrisonKind")
@@ -67,6 +67,7 @@ def cluster_memo(state: ClusterState) -> dict[str, Any]:
         "nodes": state.spec.nodes if state.spec else 0,
         "shape": state_shape(state),
         "provider": offer.provider if offer else None,
+        "provider_type": provider_type(state),
         "region": offer.region if offer else None,
         "instance_type": offer.instance_type if offer else None,
         "simulated": bool(offer and offer.simulated),

@@ -62,9 +62,7 @@ def garrison() -> Iterator[FakeGarrison]:
 
 
 @pytest.fixture
-def cli(
-    garrison: FakeGarrison, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: Any
-) -> Cli:
+def cli(garrison: FakeGarrison, monkeypatch: pytest.MonkeyPatch) -> Cli:
     """Run a command line; `typed` is standard input, on a terminal if `terminal` says so."""
 
     def call(*argv: str, typed: bytes = b"", terminal: bool = False) -> Answer:

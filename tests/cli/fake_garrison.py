@@ -117,9 +117,7 @@ def status(phase: Phase = Phase.RUNNING, **overrides: Any) -> ClusterStatus:
         "recovery": RecoveryStatus(automatic=False, max_attempts=3),
         "nodes": (node(0), node(1)),
         "phase_transitions": (PhaseTransition(phase=Phase.QUOTED, time=NOW),),
-        "events": (
-            ClusterEvent(time=NOW, node=1, reason="NodeReady", message="node 1 is ready"),
-        ),
+        "events": (ClusterEvent(time=NOW, node=1, reason="NodeReady", message="node 1 is ready"),),
     }
     return ClusterStatus(**{**given, **overrides})
 
@@ -153,6 +151,7 @@ ROW = ClusterRow(
     simulated=True,
 )
 
+List = list  # the fakes have methods of that name
 OnChange = Callable[[ClusterStatus], None]
 
 
@@ -166,15 +165,15 @@ class FakeClusters:
         error: Raised by every call, if set.
     """
 
-    story: list[ClusterStatus] = field(default_factory=lambda: [status()])
-    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    story: List[ClusterStatus] = field(default_factory=lambda: [status()])
+    calls: List[tuple[str, dict[str, Any]]] = field(default_factory=List)
     error: BaseException | None = None
     quoted_as: QuoteStatus = field(default_factory=quote)
     log: tuple[bytes, ...] = ()
-    rows: list[list[ClusterRow]] = field(default_factory=lambda: [[ROW]])
+    rows: List[List[ClusterRow]] = field(default_factory=lambda: [[ROW]])
     ssh_status: int = 0
 
-    def named(self, method: str) -> list[dict[str, Any]]:
+    def named(self, method: str) -> List[dict[str, Any]]:
         """Return the arguments of each call of a method."""
         return [arguments for name, arguments in self.calls if name == method]
 
@@ -199,7 +198,7 @@ class FakeClusters:
         self._called("get", name=name, uid=uid)
         return self.story[0]
 
-    async def list(self, **filters: Any) -> list[ClusterRow]:
+    async def list(self, **filters: Any) -> List[ClusterRow]:
         self._called("list", **filters)
         if not self.rows:
             raise KeyboardInterrupt
@@ -277,12 +276,12 @@ class FakeClusters:
 class FakeOffers:
     """A price list."""
 
-    offers: list[Offer] = field(default_factory=lambda: [OFFER])
-    queries: list[OfferQuery] = field(default_factory=list)
+    offers: List[Offer] = field(default_factory=lambda: [OFFER])
+    queries: List[OfferQuery] = field(default_factory=List)
 
     async def list(
         self, query: OfferQuery, *, sort: str = "price", descending: bool = False
-    ) -> list[Offer]:
+    ) -> List[Offer]:
         self.queries.append(query)
         return sort_offers(self.offers, sort, descending=descending)
 
@@ -290,7 +289,7 @@ class FakeOffers:
 class FakeProviders:
     """One provider."""
 
-    async def list(self) -> list[ProviderFacts]:
+    async def list(self) -> List[ProviderFacts]:
         return [ProviderFacts(name="simulated", type="simulated", simulated=True)]
 
 

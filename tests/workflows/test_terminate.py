@@ -15,6 +15,7 @@ from garrison.models.cluster_state import Phase
 from garrison.models.cluster_status import ClusterStatus
 from garrison.providers.simulated.faults import Call, Fault, When
 from garrison.workers.main import TASK_QUEUE, build_worker
+from garrison.workflows.provider_watch import WATCH_QUEUE
 from tests.workflows.conftest import SOON, Story, VirtualStory, in_phase, phases, reasons, statuses
 
 MINUTE = timedelta(minutes=1)
@@ -33,35 +34,40 @@ async def _gone(virtual: VirtualStory, name: str, ack: TerminateAck) -> ClusterS
     return ended
 
 
-async def test_a7a_terminate_before_the_first_purchase_is_sent(virtual: VirtualStory) -> None:
-    elsewhere = replace(virtual.parts, queues=frozenset({TASK_QUEUE}))
+async def test_a7a_terminate_before_the_first_purchase_is_sent(story: Story) -> None:
+    elsewhere = replace(story.parts, queues=frozenset({TASK_QUEUE, WATCH_QUEUE}))
 
-    async with virtual.worker():
-        quote = await virtual.quote()
-    async with build_worker(virtual.client, elsewhere, watch=False):
-        await virtual.clusters.launch(quote.name)
-        ack = await virtual.clusters.terminate(quote.name)
-    async with virtual.worker():
-        ended = await _gone(virtual, quote.name, ack)
+    async with story.worker():
+        quote = await story.quote()
+    async with build_worker(story.client, elsewhere):
+        await story.clusters.launch(quote.name)
+        ack = await story.clusters.terminate(quote.name)
+    async with story.worker():
+        ended = await story.clusters.wait(quote.name, phases={Phase.TERMINATED}, timeout=SOON)
+        again = await story.clusters.terminate(quote.name)
 
     assert phases(ended) == ["quoted", "launching", "terminating", "terminated"]
-    assert virtual.calls(Call.LAUNCH) == []
+    assert story.calls(Call.LAUNCH) == []
+    assert story.machines() == []
     assert ended.cost_usd == Decimal(0)
+    assert again == ack
 
 
-async def test_a7a_terminate_that_comes_with_the_launch_buys_nothing(
-    virtual: VirtualStory,
-) -> None:
-    async with virtual.worker():
-        quote = await virtual.quote()
-    launching = asyncio.create_task(virtual.clusters.launch(quote.name))
-    terminating = asyncio.create_task(virtual.clusters.terminate(quote.name))
+async def test_a7a_terminate_that_comes_with_the_launch_buys_nothing(story: Story) -> None:
+    async with story.worker():
+        quote = await story.quote()
+    launching = asyncio.create_task(story.clusters.launch(quote.name))
+    terminating = asyncio.create_task(story.clusters.terminate(quote.name))
     await asyncio.sleep(0)
-    async with virtual.worker():
+    async with story.worker():
         await asyncio.wait({launching})
-        ended = await _gone(virtual, quote.name, await terminating)
+        await terminating
+        ended = await story.clusters.wait(
+            quote.name, phases={Phase.TERMINATED}, timeout=SOON
+        )
 
-    assert virtual.console.peak(uid=ended.uid) == 0
+    assert story.calls(Call.LAUNCH) == []
+    assert story.machines() == []
     assert ended.ready_at is None
 
 
