@@ -81,6 +81,15 @@ class World:
             raise Failed(f"garrison {shlex.join(words)}: {done.stderr.strip()}")
         return done.stdout
 
+    def check_up(self) -> None:
+        """Return while `garrison up` runs.
+
+        Raises:
+            Failed: It has ended by itself.
+        """
+        if self.up is not None and self.up.poll() is not None:
+            raise Failed(f"`garrison up` ended with {self.up.returncode}")
+
     def cluster(self) -> dict[str, Any]:
         """Return the cluster as programs read it."""
         status: dict[str, Any] = json.loads(
@@ -104,6 +113,8 @@ def main() -> int:
     before = files_around()
     folder = Path(tempfile.mkdtemp(prefix="garrison-demo-")).resolve()
     world = World(folder)
+    # A shell that runs this in the background has it ignore Ctrl-C, and `up` would too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         play(world)
@@ -152,19 +163,14 @@ def start(world: World) -> None:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    until("Garrison serves the provider `local`", lambda: serves_local(world))
+    until(world, "Garrison serves the provider `local`", lambda: serves_local(world))
     show(world.up_log.read_text())
 
 
 def serves_local(world: World) -> bool:
     """Return whether `up` is ready for work."""
-    assert world.up is not None
-    if world.up.poll() is not None:
-        raise Failed(f"`garrison up` ended with {world.up.returncode}")
-    with suppress(Failed):
-        listed = json.loads(world.garrison("provider", "list", "-o", "json", shown=False))
-        return any(provider["name"] == "local" for provider in listed)
-    return False
+    listed = json.loads(world.garrison("provider", "list", "-o", "json", shown=False))
+    return any(provider["name"] == "local" for provider in listed)
 
 
 def quote(world: World) -> None:
@@ -189,7 +195,7 @@ def meet(world: World) -> None:
     """See that the ranks reached each other over the interconnect addresses."""
     title("See the program meet its peers")
     for rank, other in ((0, 1), (1, 0)):
-        until(f"rank {rank} reached rank {other}", met(world, rank, other))
+        until(world, f"rank {rank} reached rank {other}", met(world, rank, other))
         world.garrison("cluster", "logs", NAME, "--rank", str(rank))
     world.garrison("cluster", "get", NAME)
 
@@ -197,13 +203,7 @@ def meet(world: World) -> None:
 def met(world: World, rank: int, other: int, times: int = 1) -> Callable[[], bool]:
     """Return a question: has a rank said so often that it reached another?"""
     said = f"[rank {rank}] reached rank {other} at"
-
-    def holds() -> bool:
-        with suppress(Failed):  # the command is not started yet
-            return world.log(rank).count(said) == times
-        return False
-
-    return holds
+    return lambda: world.log(rank).count(said) == times
 
 
 def log_in(world: World) -> None:
@@ -236,7 +236,7 @@ def recover(world: World, lost: dict[str, Any]) -> None:
     same = ("provider_id", "private_address", "ssh")
     check("it is the same node at the same address", all(node[key] == lost[key] for key in same))
     check("it was restarted once", node["restarts"] == 1)
-    until("its program meets rank 0 again", met(world, 1, 0, times=2))
+    until(world, "its program meets rank 0 again", met(world, 1, 0, times=2))
 
 
 def give_back(world: World) -> None:
@@ -357,18 +357,24 @@ def end_processes(folder: Path) -> None:
             process.kill()
 
 
-def until(claim: str, holds: Callable[[], bool]) -> None:
-    """Wait until a claim holds.
+def until(world: World, claim: str, holds: Callable[[], bool]) -> None:
+    """Wait until a claim holds; a command that fails meanwhile is asked again.
 
     Raises:
-        Failed: It did not within a minute.
+        Failed: It did not within a minute, or `garrison up` has ended.
     """
     end = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
+    while True:
+        world.check_up()
+        why = ""
+        try:
+            if holds():
+                return check(claim, True)
+        except Failed as error:
+            why = f" ({error})"
         if time.monotonic() >= end:
-            raise Failed(f"{claim}: not within {PATIENCE_SECONDS:.0f} s")
+            raise Failed(f"{claim}: not within {PATIENCE_SECONDS:.0f} s{why}")
         time.sleep(0.3)
-    check(claim, True)
 
 
 def check(claim: str, holds: bool) -> None:

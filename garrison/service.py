@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
@@ -242,9 +243,15 @@ def _unreachable(address: ServiceAddress, reason: str) -> ServiceUnreachable:
     else:
         remedy = f"check {address.source}, or unset it and run `garrison up`"
     return ServiceUnreachable(
-        f"no Temporal Service answers at {address.target} ({address.source}); {remedy}: "
-        f"{reason[:300]}"
+        f"no Temporal Service answers at {address.target} ({address.source}: {_short(reason)}); "
+        f"{remedy}"
     )
+
+
+def _short(reason: str) -> str:
+    # The SDK gives the whole chain of its causes, in the syntax of its language.
+    messages = re.findall(r'(?:message|error): "([^"]+)"', reason)
+    return messages[-1] if messages else reason[:200]
 
 
 def _type(key: SearchAttributeKey[Any]) -> IndexedValueType.ValueType:

@@ -240,7 +240,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
             `GARRISON_CONFIG` names must exist; `garrison.yaml` in the data directory need not.
     """
     env = _read_environment(os.environ if environ is None else environ)
-    data_dir = _absolute(env.data_dir or Path(platformdirs.user_data_dir("garrison")))
+    data_dir = _absolute(env.data_dir or default_data_dir())
     config, file = _read_file(env.config, data_dir)
     installation = env.installation or file.installation
     _check_installation(env.installation, "GARRISON_INSTALLATION")
@@ -264,6 +264,11 @@ _FROM_FILE = (
     "quote_valid",
     "deadman_hours",
 )
+
+
+def default_data_dir() -> Path:
+    """Return the data directory of who names none."""
+    return Path(platformdirs.user_data_dir("garrison"))
 
 
 def installation_id(settings: Settings, *, create: bool) -> str:

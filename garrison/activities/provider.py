@@ -135,15 +135,25 @@ class ProviderActivities:
         workloads = self._provider.workloads
         if workloads is None:
             return PrepareAnswer(nodes=request.nodes)
-        setup = NodeSetup(authorized_keys=(*self._authorized_keys, *request.authorized_keys))
         async with beating():
-            nodes = await self._bounded(self._prepare_all(workloads, request.nodes, setup))
+            nodes = await self._bounded(self._prepare_all(workloads, request))
         return PrepareAnswer(nodes=nodes)
 
     async def _prepare_all(
-        self, workloads: Workloads, nodes: tuple[Node, ...], setup: NodeSetup
+        self, workloads: Workloads, request: PrepareRequest
     ) -> tuple[Node, ...]:
-        calls = (workloads.prepare_node(node, setup) for node in nodes)
+        keys = (*self._authorized_keys, *request.authorized_keys)
+        calls = (
+            workloads.prepare_node(
+                node,
+                NodeSetup(
+                    authorized_keys=keys,
+                    env=request.envs.get(node.rank, {}),
+                    hostfile=request.hostfile,
+                ),
+            )
+            for node in request.nodes
+        )
         return tuple(await asyncio.gather(*calls))
 
     @activity.defn(name="restart_node")

@@ -20,7 +20,7 @@ from garrison.activities.heartbeat import beating
 from garrison.activities.owners import Life, Owner, Owners
 from garrison.activities.watches import Watches
 from garrison.domain.health import living_nodes
-from garrison.errors import GarrisonError
+from garrison.errors import GarrisonError, ProviderUnreachable
 from garrison.models.cluster_state import Phase
 from garrison.models.group import Group, NodeStatus, WorkloadState
 from garrison.models.observation import Observation, WatchAsk, WatchInput, WatchResult
@@ -30,6 +30,9 @@ TELL_AT_ONCE = 20
 MASS_FAILURE_SHARE = 0.2
 MASS_FAILURE_NODES = 5
 LOOK_UP_AGAIN = timedelta(minutes=1)
+BLIND_FOR = timedelta(minutes=10)
+"""How long a list that can tell nothing of any machine counts as no answer."""
+
 IN_TRANSITION = frozenset({Phase.LAUNCHING, Phase.PROVISIONING, Phase.TERMINATING})
 ON_THE_WAY = frozenset({NodeStatus.PENDING, NodeStatus.STARTING})
 
@@ -78,6 +81,7 @@ class ProviderWatcher:
         self._read = 0
         self._suspects: set[Key] = set()
         self._unknown_until: dict[Key, datetime] = {}
+        self._blind_since: datetime | None = None
 
     @property
     def next_ask_at(self) -> datetime | None:
@@ -99,6 +103,7 @@ class ProviderWatcher:
         renew = await self._read_asks()
         result = Pass(begun_at=self._clock(), renew=renew)
         groups = await self._provider.list_groups()
+        self._check_not_blind(groups, result.begun_at)
         owners = self._with_asking(await self._owners.running(self._name))
         listed = _by_owner(groups)
         seen = {
@@ -120,6 +125,22 @@ class ProviderWatcher:
         )
         self._forget(owners)
         return result
+
+    def _check_not_blind(self, groups: Iterable[Group], now: datetime) -> None:
+        """Return unless the list can tell nothing of any machine of several owners.
+
+        That is a provider which does not really answer, so it counts as no answer; but not for
+        ever, since it may be true.
+
+        Raises:
+            ProviderUnreachable: It is so, and has not been for long.
+        """
+        if not _is_blind(groups):
+            self._blind_since = None
+            return
+        self._blind_since = self._blind_since or now
+        if now - self._blind_since < BLIND_FOR:
+            raise ProviderUnreachable(f"{self._name} cannot tell the state of any machine")
 
     def _with_asking(self, running: Iterable[Owner]) -> dict[Key, Owner]:
         """Add owners that asked but are not (yet) in visibility; telling them shows whether."""
@@ -246,6 +267,12 @@ def _by_owner(groups: Iterable[Group]) -> dict[Key, tuple[Group, ...]]:
         key = (group.owner, group.uid)
         listed[key] = (*listed.get(key, ()), group)
     return listed
+
+
+def _is_blind(groups: Iterable[Group]) -> bool:
+    living = [(group, node) for group in groups for node in living_nodes((group,))]
+    several = len({(group.owner, group.uid) for group, _ in living}) > 1
+    return several and all(node.status is NodeStatus.UNKNOWN for _, node in living)
 
 
 def _running(groups: Iterable[Group]) -> int:

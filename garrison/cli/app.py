@@ -177,7 +177,10 @@ def _described(error: Exception) -> tuple[ErrorCode, str, tuple[Problem, ...]]:
         return ErrorCode.INVALID_SPEC, message, ()
     if isinstance(error, typer.Abort):
         return ErrorCode.INVALID_SPEC, "the input ended before an answer", ()
-    return ErrorCode.INTERNAL, f"{type(error).__name__}; {_keep_details(error)}", ()
+    # A bug's own text may hold anything, secrets too; the system's words for a fault do not.
+    words = error.strerror if isinstance(error, OSError) else None
+    what = ": ".join(part for part in (type(error).__name__, words) if part)
+    return ErrorCode.INTERNAL, f"{what}; {_keep_details(error)}", ()
 
 
 def _keep_details(error: Exception) -> str:
@@ -201,7 +204,7 @@ def _details_folder() -> Path:
     try:
         return load_settings().data_dir
     except GarrisonError:
-        return Path(tempfile.gettempdir())
+        return Path(tempfile.mkdtemp(prefix="garrison-"))
 
 
 if __name__ == "__main__":

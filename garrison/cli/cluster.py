@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections import deque
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Annotated
@@ -32,12 +31,13 @@ from garrison.cli.cluster_tables import (
 )
 from garrison.cli.confirm import can_ask, check_can_buy, confirm
 from garrison.cli.groups import Group
+from garrison.cli.log_output import print_log
 from garrison.cli.output import Output, OutputOption, console_for, emit, line, note, show
 from garrison.cli.session import Link, connected
 from garrison.cli.spec_flags import Wish, takes_wish
 from garrison.cli.text import usd, when
-from garrison.cli.waiting import For, Goal, wait_for, wants_to_wait, workload_exit
-from garrison.errors import ErrorCode, InvalidSpec, PriceChanged, error_of
+from garrison.cli.waiting import For, Goal, check_attempt, wait_for, wants_to_wait, workload_exit
+from garrison.errors import InvalidSpec, PriceChanged
 from garrison.models.cluster import ClusterSpec
 from garrison.models.cluster_messages import ActionAck, TerminateAck
 from garrison.models.cluster_state import CLOSED_PHASES, Phase
@@ -163,7 +163,7 @@ def up(
 def _accept(made: QuoteStatus, *, yes: bool, verbose: bool, output: Output) -> None:
     """Show a price and have it confirmed."""
     if output is Output.TABLE:
-        show(quote_tables(made, verbose=verbose))
+        show([*quote_tables(made, verbose=verbose), line("")])
     elif not yes:
         show(quote_tables(made, verbose=verbose), sys.stderr)
     if not yes:
@@ -288,13 +288,18 @@ def connections(name: ClusterName, output: OutputOption = Output.TABLE) -> None:
 def ssh(
     name: ClusterName,
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", help="Instead of a shell.")
+        list[str] | None,
+        typer.Argument(metavar="[-- COMMAND...]", help="Instead of a shell; one word is a line."),
     ] = None,
     rank: Rank = 0,
 ) -> None:
     """Log in to a node, or run a command there and exit as it did."""
+    words = tuple(command or ())
+    if len(words) == 1:
+        # As with OpenSSH, a quoted line is a line of shell; several words arrive as they are.
+        words = ("/bin/sh", "-c", *words)
     with connected() as link:
-        status = link.run(link.garrison.clusters.ssh(name, rank=rank, command=command or ()))
+        status = link.run(link.garrison.clusters.ssh(name, rank=rank, command=words))
     raise typer.Exit(status)
 
 
@@ -310,42 +315,7 @@ def logs(
 ) -> None:
     """Print the log of a node's command, also after the node is gone."""
     with connected() as link:
-        link.run(_print_log(link, name, rank=rank, follow=follow, tail=tail, uid=uid))
-
-
-async def _print_log(
-    link: Link, name: str, *, rank: int, follow: bool, tail: int | None, uid: str | None
-) -> None:
-    clusters = link.garrison.clusters
-    start: int | None = None
-    if tail is not None:
-        ending = await _last_lines(link, name, rank=rank, lines=tail, uid=uid)
-        if not follow:
-            _write(ending)
-            return
-        start = len(ending)
-    async for data in clusters.logs(name, rank=rank, uid=uid, tail_bytes=start, follow=follow):
-        _write(data)
-
-
-async def _last_lines(link: Link, name: str, *, rank: int, lines: int, uid: str | None) -> bytes:
-    """Return the last lines of a log, an unfinished one included."""
-    kept: deque[bytes] = deque(maxlen=lines + 1)
-    rest = b""
-    async for data in link.garrison.clusters.logs(name, rank=rank, uid=uid):
-        *whole, rest = (rest + data).split(b"\n")
-        kept.extend(text + b"\n" for text in whole)
-    if rest:
-        kept.append(rest)
-    wanted = list(kept)[-lines:] if lines else []
-    return b"".join(wanted)
-
-
-def _write(data: bytes) -> None:
-    # A log is bytes: whatever the command wrote goes out as it is.
-    sys.stdout.flush()
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+        link.run(print_log(link, name, rank=rank, follow=follow, tail=tail, uid=uid))
 
 
 @app.command()
@@ -378,25 +348,9 @@ def recover(
             output=output,
             uid=ack.uid,
             timeout=timeout,
-            check=lambda now: _check_attempt(before, now),
+            check=lambda now: check_attempt(before, now),
         )
     _print_reached(status, goal or RUNNING, output)
-
-
-def _check_attempt(before: ClusterStatus, now: ClusterStatus) -> None:
-    """Return while the attempt that was asked for may still succeed.
-
-    Raises:
-        GarrisonError: It is over, nodes are still down, and no further one is due.
-    """
-    recovery, was = now.recovery, before.recovery
-    counted = (recovery.episode, recovery.attempts) != (was.episode, was.attempts)
-    idle = not recovery.in_progress and recovery.next_attempt_at is None
-    if now.phase is not Phase.DEGRADED or not counted or not idle or was.in_progress:
-        return
-    code = now.last_error.code if now.last_error else ErrorCode.PROVIDER_ERROR
-    message = recovery.last_error or (now.last_error.message if now.last_error else "")
-    raise error_of(code, f"{now.name} is still degraded: {message or 'the attempt is over'}")
 
 
 @app.command()

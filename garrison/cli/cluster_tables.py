@@ -180,8 +180,17 @@ def _last_error(status: ClusterStatus) -> str:
 
 def node_table(status: ClusterStatus) -> Table:
     """Return one row per node."""
-    columns = ("#RANK", "STATUS", "ID", "ADDRESS", "#RESTARTS", "WORKLOAD", "MESSAGE")
-    return table_of(columns, [_node_row(node) for node in status.nodes], wraps="MESSAGE")
+    columns = ["#RANK", "STATUS", "ID", "ADDRESS", "#RESTARTS", "WORKLOAD"]
+    rows = [_node_row(node) for node in status.nodes]
+    messages = [_message(node) for node in status.nodes]
+    if any(messages):
+        columns.append("MESSAGE")
+        rows = [[*row, message] for row, message in zip(rows, messages, strict=True)]
+    return table_of(columns, rows, wraps="MESSAGE")
+
+
+def _message(node: ClusterNodeStatus) -> str:
+    return node.message or (node.workload.message if node.workload else None) or ""
 
 
 def _node_row(node: ClusterNodeStatus) -> list[str | Text]:
@@ -192,7 +201,6 @@ def _node_row(node: ClusterNodeStatus) -> list[str | Text]:
         node.private_address or NONE,
         str(node.restarts),
         _workload(node),
-        node.message or (node.workload.message if node.workload else None) or "",
     ]
 
 

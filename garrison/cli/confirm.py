@@ -7,6 +7,7 @@ from typing import TextIO
 
 import typer
 
+from garrison.cli.session import Interrupted
 from garrison.cli.text import printable
 from garrison.errors import InvalidSpec
 
@@ -40,11 +41,17 @@ def confirm(question: str, otherwise: str) -> None:
 
     Raises:
         typer.Exit: The answer was not yes, or the input ended.
+        Interrupted: Ctrl-C.
     """
     sys.stdout.flush()
     sys.stderr.write(f"{printable(question)}? [y/N] ")
     sys.stderr.flush()
-    answer = sys.stdin.readline()
+    try:
+        answer = sys.stdin.readline()
+    except KeyboardInterrupt:
+        answer = None
+    if answer is None:
+        raise Interrupted(otherwise)
     if answer.strip().lower() in {"y", "yes"}:
         return
     newline = "" if answer.endswith("\n") else "\n"

@@ -23,6 +23,7 @@ from rich.text import Text
 from garrison.cli.text import printable
 
 WIDE = 100_000
+PADDING = 2
 
 
 class Output(StrEnum):
@@ -71,26 +72,30 @@ def show(parts: Iterable[RenderableType], stream: TextIO | None = None) -> None:
     target = sys.stdout if stream is None else stream
     console = console_for(target)
     for part in parts:
-        width = _width(console, part)
         if console.is_terminal:
-            console.print(part, width=width, crop=False)
+            console_for(target, width=_width(console, part)).print(part, crop=False)
             continue
         with console.capture() as captured:
-            console.print(part, width=width, crop=False)
+            console.print(part, crop=False)
         lines = captured.get().splitlines()
         target.write("".join(f"{line.rstrip()}\n" for line in lines))
     target.flush()
 
 
-def console_for(stream: TextIO) -> Console:
-    """Return a console that obeys no markup in what it prints."""
+def console_for(stream: TextIO, *, width: int | None = None) -> Console:
+    """Return a console that obeys no markup in what it prints.
+
+    Args:
+        stream: Where it prints.
+        width: Other than the terminal's own.
+    """
     terminal = stream.isatty()
     return Console(
         file=stream,
         force_terminal=terminal,
         no_color=None if terminal else True,
         color_system="auto" if terminal else None,
-        width=None if terminal else WIDE,
+        width=width if terminal else WIDE,
         markup=False,
         emoji=False,
         highlight=False,
@@ -102,9 +107,11 @@ def _width(console: Console, part: RenderableType) -> int:
 
     A terminal then breaks the line by itself, and no name is cut.
     """
+    if not isinstance(part, Table):
+        return console.width
     options = console.options.update(max_width=WIDE)
-    least = Measurement.get(console, options, part).minimum if isinstance(part, Table) else 0
-    return max(console.width, least)
+    # A table measures itself without the padding of its last column.
+    return max(console.width, Measurement.get(console, options, part).minimum + PADDING)
 
 
 def table_of(
@@ -117,7 +124,7 @@ def table_of(
         rows: One text per column.
         wraps: The column of sentences, which may break on a narrow terminal.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, PADDING, 0, 0))
     for title in columns:
         right = title.startswith(("$", "#"))
         table.add_column(
@@ -133,7 +140,7 @@ def table_of(
 
 def facts(pairs: Iterable[tuple[str, str | Text]]) -> Table:
     """Return names and values in two columns; empty values are left out."""
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, PADDING, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
     for name, value in pairs:

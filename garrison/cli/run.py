@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
 from temporalio.client import Client
 
+from garrison.cli.text import printable
+from garrison.errors import ServiceUnreachable, exit_status
 from garrison.models.provider import ProviderFacts
-from garrison.settings import Settings, load_settings
+from garrison.settings import Settings, default_data_dir, load_settings
 from garrison.workers.assemble import queue_names
 from garrison.workers.embedded import PORT, UI_PORT, Ports
 from garrison.workers.main import Parts
 from garrison.workers.service import Serving, run_up, run_worker
+
+LAST_PATIENCE = 10.0
+"""Seconds that a failed process may take to end by itself."""
 
 DataDir = Annotated[
     Path | None,
@@ -56,11 +63,19 @@ def up(
     def ready(serving: Serving) -> None:
         typer.echo("\n".join(banner(settings, serving, os.environ)))
 
-    serve = run_up(
-        settings, Ports(port, ui_port), metrics_port=metrics_port, ready=ready, tell=typer.echo
+    def server_ended(error: ServiceUnreachable) -> NoReturn:
+        sys.stderr.write(f"error: {error.code}: {printable(str(error), lines=True)}\n")
+        _leave(exit_status(error.code))
+
+    serving = run_up(
+        settings,
+        Ports(port, ui_port),
+        metrics_port=metrics_port,
+        ready=ready,
+        tell=typer.echo,
+        server_ended=server_ended,
     )
-    asyncio.run(serve)
-    _leave()
+    asyncio.run(_to_the_end(serving))
 
 
 def worker(queue: Queues = None) -> None:
@@ -73,25 +88,25 @@ def worker(queue: Queues = None) -> None:
         where = f"{client.service_client.config.target_host}, namespace {client.namespace}"
         typer.echo(f"serving {', '.join(served)} of {where}; Ctrl-C ends it")
 
-    asyncio.run(run_worker(settings, queue, ready=ready))
-    _leave()
+    asyncio.run(_to_the_end(run_worker(settings, queue, ready=ready)))
 
 
 def banner(settings: Settings, serving: Serving, environ: Mapping[str, str]) -> list[str]:
     """Return what `up` tells once it serves: where things are, and what to type next."""
     record = serving.server.record
     how = "taken over from an earlier `garrison up`" if serving.server.adopted else "started"
+    providers = (_provider_line(p.facts) for p in serving.parts.providers.values())
     lines = [
         f"Temporal   {record.address} ({how}), namespace {record.namespace}",
         f"UI         {record.ui}/namespaces/{record.namespace}/workflows",
         f"data       {settings.data_dir}",
-        f"providers  {', '.join(_provider_line(p.facts) for p in serving.parts.providers.values())}",
+        f"providers  {', '.join(providers)}",
     ]
     elsewhere = environ.get("TEMPORAL_ADDRESS")
     if elsewhere:
         lines.append(f"note       TEMPORAL_ADDRESS is set: other commands go to {elsewhere}")
     lines += ["", "In another terminal:"]
-    if load_settings(environ).data_dir != settings.data_dir:
+    if settings.data_dir != default_data_dir():
         lines.append(f"  export GARRISON_DATA_DIR={shlex.quote(str(settings.data_dir))}")
     return [*lines, "  garrison offer list", "", "Ctrl-C ends the workers and the server."]
 
@@ -110,17 +125,37 @@ def _settings(data_dir: Path | None) -> Settings:
 
 
 def _log_to_stderr() -> None:
-    logging.basicConfig(
-        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.addFilter(_not_a_cancellation)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
 
-def _leave() -> None:
-    """End the process here.
+def _not_a_cancellation(record: logging.LogRecord) -> bool:
+    # When workers drain, a watch is cancelled, as it should be; the SDK logs it as a failure.
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, asyncio.CancelledError)
 
-    Everything is closed; what is left is the interpreter's own end, which aborts now and then
-    while a call of the client is still being given up.
+
+async def _to_the_end(serving: Coroutine[Any, Any, None]) -> None:
+    """Serve, and end the process.
+
+    The SDK's threads can keep a process whose workers did not end as they should, and the
+    interpreter's own end aborts now and then while a call of the client is being given up.
     """
+    try:
+        await serving
+    except BaseException:
+        # The error boundary reports it; what is left must not hold the process.
+        last_word = threading.Timer(LAST_PATIENCE, os._exit, (1,))
+        last_word.daemon = True
+        last_word.start()
+        raise
+    _leave(0)
+
+
+def _leave(status: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    os._exit(0)
+        with contextlib.suppress(OSError):  # a reader that has gone
+            stream.flush()
+    os._exit(status)

@@ -20,8 +20,8 @@ from garrison.cli.cluster_tables import events_table, node_table
 from garrison.cli.output import Output, console_for
 from garrison.cli.session import Link
 from garrison.cli.text import printable, span, usd, when
-from garrison.errors import InvalidSpec
-from garrison.models.cluster_state import Phase
+from garrison.errors import ErrorCode, InvalidSpec, error_of
+from garrison.models.cluster_state import CLOSED_PHASES, Phase
 from garrison.models.cluster_status import ClusterStatus
 from garrison.models.group import NodeStatus, WorkloadState
 from garrison.models.problems import shown, suggestion
@@ -124,6 +124,22 @@ def workload_exit(status: ClusterStatus) -> int:
     return 0 if states and all(s is WorkloadState.SUCCEEDED for s in states) else 1
 
 
+def check_attempt(before: ClusterStatus, now: ClusterStatus) -> None:
+    """Return while the attempt that was asked for may still succeed.
+
+    Raises:
+        GarrisonError: It is over, nodes are still down, and no further one is due.
+    """
+    recovery, was = now.recovery, before.recovery
+    counted = (recovery.episode, recovery.attempts) != (was.episode, was.attempts)
+    idle = not recovery.in_progress and recovery.next_attempt_at is None
+    if now.phase is not Phase.DEGRADED or not counted or not idle or was.in_progress:
+        return
+    code = now.last_error.code if now.last_error else ErrorCode.PROVIDER_ERROR
+    message = recovery.last_error or (now.last_error.message if now.last_error else "")
+    raise error_of(code, f"{now.name} is still degraded: {message or 'the attempt is over'}")
+
+
 @contextlib.contextmanager
 def _view(name: str, goal: Goal, output: Output) -> Iterator[OnChange]:
     stream = sys.stdout if output is Output.TABLE else sys.stderr
@@ -185,16 +201,25 @@ def _newest(status: ClusterStatus) -> Table:
 
 def summary(status: ClusterStatus) -> str:
     """Return a cluster's state in one line."""
-    running = sum(node.status is NodeStatus.RUNNING for node in status.nodes)
     parts = [f"{status.name}: {status.phase}"]
-    if status.nodes:
-        parts.append(f"{running} of {status.nodes_wanted} nodes running")
-    parts += [_others(status), _workloads(status), _recovery(status), _blocked(status)]
+    if status.phase is Phase.TERMINATING:
+        left = sum(node.status is not NodeStatus.TERMINATED for node in status.nodes)
+        parts.append(f"{left} nodes left")
+    elif status.phase not in CLOSED_PHASES:
+        parts += [_running(status), _others(status), _workloads(status), _recovery(status)]
+    parts.append(_blocked(status))
     if status.phase is Phase.RUNNING and status.hourly_usd is not None:
         parts.append(f"{usd(status.hourly_usd)} USD/h")
     if status.last_error is not None and status.phase is not Phase.RUNNING:
         parts.append(f"{status.last_error.code}: {status.last_error.message}")
     return ", ".join(part for part in parts if part)
+
+
+def _running(status: ClusterStatus) -> str:
+    if not status.nodes:
+        return ""
+    running = sum(node.status is NodeStatus.RUNNING for node in status.nodes)
+    return f"{running} of {status.nodes_wanted} nodes running"
 
 
 def _others(status: ClusterStatus) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 import uuid
@@ -231,10 +232,13 @@ class Clusters:
         with translated(f"cluster {name}"):
             handle = self._handle(name)
             try:
-                return await handle.execute_update(
-                    ClusterWorkflow.terminate, request, rpc_timeout=TERMINATE_TIMEOUT
-                )
-            except WorkflowUpdateRPCTimeoutOrCancelledError:
+                patience = min(TERMINATE_TIMEOUT, self._call_timeout)
+                # The RPC's own timeout bounds one try; that of all tries together is ours.
+                async with asyncio.timeout(patience.total_seconds()):
+                    return await handle.execute_update(
+                        ClusterWorkflow.terminate, request, rpc_timeout=patience
+                    )
+            except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
                 return await self._terminate_by_signal(name, request)
             except RPCError as error:
                 if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:
@@ -246,6 +250,8 @@ class Clusters:
     async def _terminate_by_signal(self, name: str, request: TerminateRequest) -> TerminateAck:
         described = await self._handle(name).describe(rpc_timeout=self._call_timeout)
         life = (await described.memo()).get("uid", "")
+        if request.uid not in {None, life}:
+            return await self._terminated_before(name, request.uid)
         await self._handle(name).signal("terminate", request, rpc_timeout=self._call_timeout)
         return TerminateAck(name=name, uid=life, accepted_at=_now())
 

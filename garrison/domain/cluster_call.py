@@ -78,12 +78,20 @@ def provider_node(node: ClusterNode) -> Node:
 def prepare_request(state: ClusterState) -> PrepareRequest:
     """Return the order to reach all nodes."""
     assert state.spec is not None
+    assert state.quote is not None
     return PrepareRequest(
         provider=facts_of(state).name,
         owner=owner_id(state),
         nodes=tuple(map(provider_node, state.nodes)),
         authorized_keys=state.spec.ssh_keys,
+        envs={node.rank: _node_env(state, node.rank) for node in state.nodes},
+        hostfile=hostfile(state.nodes, gpus_per_node=state.quote.gpus_per_node),
     )
+
+
+def _node_env(state: ClusterState, rank: int) -> dict[str, str]:
+    gpus = state.quote.gpus_per_node if state.quote else 0
+    return node_environment(state.nodes, rank, cluster=state.name, gpus_per_node=gpus)
 
 
 def start_request(state: ClusterState, ranks: tuple[int, ...]) -> StartWorkloadsRequest:
@@ -108,7 +116,7 @@ def start_request(state: ClusterState, ranks: tuple[int, ...]) -> StartWorkloads
         nodes=tuple(
             NodeWorkload(
                 node=provider_node(state.nodes[rank]),
-                env=node_environment(state.nodes, rank, cluster=state.name, gpus_per_node=gpus),
+                env=_node_env(state, rank),
             )
             for rank in ranks
         ),

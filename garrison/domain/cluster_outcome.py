@@ -382,14 +382,15 @@ def _note_restart(state: ClusterState, rank: int, answer: RestartAnswer, now: da
 
 def note_exhausted(state: ClusterState, *, now: datetime) -> None:
     """Say once that the budget of this episode is spent."""
-    if state.last_error is not None and state.last_error.code is ErrorCode.RECOVERY_EXHAUSTED:
-        return
     episode = state.recovery.episode
     assert episode is not None
     text = f"{episode.attempts} of {state.recovery.max_attempts} attempts are spent"
     if episode.last_error:
         text += f"; the last one: {episode.last_error}"
-    state.last_error = Failure(code=ErrorCode.RECOVERY_EXHAUSTED, message=text)
+    failure = Failure(code=ErrorCode.RECOVERY_EXHAUSTED, message=text)
+    if state.last_error == failure:
+        return
+    state.last_error = failure
     state.recovery = state.recovery.model_copy(update={"requested": False})
     add_event(state, "RecoveryExhausted", text, now=now)
 

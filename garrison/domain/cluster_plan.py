@@ -6,9 +6,8 @@ then names one step. The workflow carries it out and comes back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from garrison.domain import cleanup as proof
 from garrison.domain import recovery as rule
@@ -26,6 +25,7 @@ from garrison.models.cluster import WhenDone
 from garrison.models.cluster_state import (
     CLOSED_PHASES,
     Attempt,
+    Cleanup,
     ClusterNode,
     ClusterState,
     Failure,
@@ -85,9 +85,14 @@ class LookAt:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do before this time, unless something changes."""
+    """Nothing to do before this time, unless something changes.
+
+    Attributes:
+        why: What the time is, for a reader of the timer: `quote expires`.
+    """
 
     until: datetime | None
+    why: str = "look again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,9 @@ class Finish:
 Step = (
     Price | Buy | Prepare | StartWorkloads | Restart | SaveLogs | DeleteAll | LookAt | Wait | Finish
 )
+
+LOOK_AGAIN = timedelta(minutes=5)
+"""After so long without an answer the watch is asked again: somebody may have ended it."""
 
 ENDED = frozenset({WorkloadState.SUCCEEDED, WorkloadState.FAILED, WorkloadState.STOPPED})
 
@@ -202,7 +210,7 @@ def plan_next(state: ClusterState, *, now: datetime) -> Step:
     if state.phase is None:
         return Finish() if _no_life(state) else Wait(None)
     if state.blocked is not None and now < state.blocked.retry_at:
-        return Wait(state.blocked.retry_at)
+        return Wait(state.blocked.retry_at, f"try again after {state.blocked.code}")
     return _PLANS[state.phase](state, now)
 
 
@@ -211,7 +219,7 @@ def _no_life(state: ClusterState) -> bool:
 
 
 def _plan_quoted(state: ClusterState, now: datetime) -> Step:
-    return Wait(state.quote.expires_at if state.quote else None)
+    return Wait(state.quote.expires_at if state.quote else None, "quote expires")
 
 
 def _plan_launching(state: ClusterState, now: datetime) -> Step:
@@ -224,7 +232,7 @@ def _plan_launching(state: ClusterState, now: datetime) -> Step:
 def _plan_provisioning(state: ClusterState, now: datetime) -> Step:
     if all_running(state.nodes) and not state.prepared:
         return Prepare()
-    return _look_or_wait(state, now, [state.start_deadline])
+    return _look_or_wait(state, now, {"start timeout": state.start_deadline})
 
 
 def _plan_up(state: ClusterState, now: datetime) -> Step:
@@ -236,15 +244,34 @@ def _plan_up(state: ClusterState, now: datetime) -> Step:
         return Restart(step.ranks)
     if ranks := ranks_to_start(state):
         return StartWorkloads(ranks)
+    if state.deadman_at is not None and now >= state.deadman_at:
+        return LookAt(now, deadman=True)
+    times = {
+        "next recovery attempt": step.time if isinstance(step, rule.WaitUntil) else None,
+        "restart timeout": attempt.deadline if attempt is not None else None,
+        "max_lifetime": lifetime_ends_at(state),
+        "recovery episode closes": rule.closes_at(state.recovery),
+        "deadman probe": state.deadman_at,
+    }
+    return _look_or_wait(state, now, times)
+
+
+def wants_recovery(state: ClusterState, *, now: datetime) -> bool:
+    """Return whether a recovery attempt is to start now."""
+    step = rule.decide_recovery(state.recovery, down=down_ranks(state.nodes), now=now)
+    return isinstance(step, rule.Start)
+
+
+def call_ends_at(state: ClusterState, *, now: datetime) -> datetime | None:
+    """Return when a call to running nodes must make way for something more urgent, or None."""
+    attempt = state.recovery.attempt
+    step = rule.decide_recovery(state.recovery, down=down_ranks(state.nodes), now=now)
     times = [
         step.time if isinstance(step, rule.WaitUntil) else None,
         attempt.deadline if attempt is not None else None,
         lifetime_ends_at(state),
-        rule.closes_at(state.recovery),
     ]
-    if state.deadman_at is not None and now >= state.deadman_at:
-        return LookAt(now, deadman=True)
-    return _look_or_wait(state, now, [*times, state.deadman_at])
+    return min((time for time in times if time is not None), default=None)
 
 
 def ranks_to_start(state: ClusterState) -> tuple[int, ...]:
@@ -283,15 +310,34 @@ def _plan_cleanup(state: ClusterState, now: datetime) -> Step:
     if isinstance(step, proof.Look):
         return LookAt(step.not_before)
     if isinstance(step, proof.Await):
-        return Wait(step.until)
+        return _await_look(state.cleanup, step, now)
     return Finish()
 
 
-def _look_or_wait(state: ClusterState, now: datetime, times: Iterable[datetime | None]) -> Step:
+def _await_look(cleanup: Cleanup, step: proof.Await, now: datetime) -> Step:
+    if cleanup.asked_for is None:
+        return Wait(step.until, "delete again")
+    overdue = cleanup.asked_for + LOOK_AGAIN
+    if now >= overdue:
+        return LookAt(now)
+    if step.until is None or overdue < step.until:
+        return Wait(overdue, "ask the watch again")
+    return Wait(step.until, "delete again")
+
+
+def _look_or_wait(state: ClusterState, now: datetime, times: dict[str, datetime | None]) -> Step:
     doubt = doubt_resolved_at(state.nodes)
     if doubt is not None and (state.ask_due is None or state.ask_due < doubt):
         return LookAt(doubt)
-    return Wait(min((time for time in times if time is not None), default=None))
+    if doubt is not None and state.ask_due is not None:
+        if now >= state.ask_due + LOOK_AGAIN:
+            return LookAt(now)
+        times = {**times, "ask the watch again": state.ask_due + LOOK_AGAIN}
+    known = {why: time for why, time in times.items() if time is not None}
+    if not known:
+        return Wait(None)
+    why = min(known, key=lambda name: known[name])
+    return Wait(known[why], why)
 
 
 _PLANS = {

@@ -190,31 +190,50 @@ def state_shape(state: ClusterState) -> str:
     )
 
 
+def place_text(offer: Offer, kind: str | None) -> str:
+    """Return where a cluster is, each word once: `aws us-east-1 p5.48xlarge`, `local`."""
+    words = dict.fromkeys(filter(None, (offer.provider, offer.region, offer.instance_type)))
+    mark = {"local": " (this machine)", "simulated": " (on paper)"}.get(kind or "", "")
+    return " ".join(words) + mark
+
+
 def details_markdown(state: ClusterState) -> str:
-    """Return the phase and a table of nodes, for the Temporal UI."""
+    """Return the phase and a table of nodes, for the Temporal UI.
+
+    The UI shows tables without any space between columns, so each cell brings its own.
+    """
     offer = current_offer(state)
-    place = f"{offer.provider} {offer.region or ''} {offer.instance_type}" if offer else ""
-    mark = " (simulated)" if offer and offer.simulated else ""
-    lines = [f"**{state.phase or 'not quoted'}**{mark} · {state_shape(state)} · {place}"]
+    first = [f"**{state.phase or 'not quoted'}**", state_shape(state)]
+    if offer is not None:
+        first.append(place_text(offer, provider_type(state)))
     if state.quote is not None:
-        lines.append(f"\nlocked rate {state.quote.hourly_usd} USD/h")
+        first.append(f"{state.quote.hourly_usd} USD/h")
+    lines = [" · ".join(filter(None, first))]
     if state.blocked is not None:
         lines.append(f"\nblocked: `{state.blocked.code}` {_cell(state.blocked.message)}")
     if state.last_error is not None:
         lines.append(f"\nlast error: `{state.last_error.code}` {_cell(state.last_error.message)}")
     if state.nodes and state.purchase is not None:
-        lines += ["\n| node | status | address | restarts | workload |", "|---|---|---|---|---|"]
-        lines += [_row(node) for node in state.nodes]
+        lines += ["", _row(*_COLUMNS), "|---" * len(_COLUMNS) + "|"]
+        lines += [_row(*_cells(node)) for node in state.nodes]
     return "\n".join(lines)
 
 
-def _row(node: ClusterNode) -> str:
+_COLUMNS = ("node", "status", "address", "restarts", "workload")
+_GAP = "\u2003"
+
+
+def _cells(node: ClusterNode) -> tuple[str, ...]:
     work = node.workload
     text = "" if work is None else str(work.state)
     if work is not None and work.exit_code is not None:
         text += f" (exit {work.exit_code})"
     address = node.private_address or ""
-    return f"| {node.rank} | {node.status} | {address} | {node.restarts} | {text} |"
+    return (str(node.rank), node.status, address, str(node.restarts), text)
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(_cell(cell) + _GAP for cell in cells) + " |"
 
 
 def _cell(text: str) -> str:

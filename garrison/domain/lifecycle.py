@@ -262,6 +262,7 @@ def accept_launch(state: ClusterState, request: LaunchRequest, *, now: datetime)
         accepted_at=now,
         by=request.by,
     )
+    state.pending_quote = None  # what was accepted is not replaced any more
     enter_phase(state, Phase.LAUNCHING, now=now)
     rate = f"{state.quote.hourly_usd} USD/h"
     add_event(state, "Launched", f"launch accepted at {rate}", now=now, by=request.by)
@@ -397,9 +398,18 @@ def accept_recovery_switch(
     if max_attempts is not None:
         update["max_attempts"] = max_attempts
     state.recovery = state.recovery.model_copy(update=update)
+    _forget_exhausted(state)
     on = "on" if state.recovery.automatic else "off"
     text = f"automatic recovery is {on}, {state.recovery.max_attempts} attempts an episode"
     add_event(state, "RecoveryChanged", text, now=now, by=by)
+
+
+def _forget_exhausted(state: ClusterState) -> None:
+    episode, error = state.recovery.episode, state.last_error
+    if episode is None or error is None or error.code is not ErrorCode.RECOVERY_EXHAUSTED:
+        return
+    if episode.attempts < state.recovery.max_attempts:
+        state.last_error = None
 
 
 def is_up(state: ClusterState) -> bool:

@@ -90,10 +90,10 @@ def decide_recovery(recovery: Recovery, *, down: tuple[int, ...], now: datetime)
     episode = recovery.episode
     if not down or episode is None or recovery.attempt is not None:
         return Nothing()
-    if not (recovery.automatic or recovery.requested):
-        return Nothing()
     if episode.attempts >= recovery.max_attempts:
         return Exhausted()
+    if not (recovery.automatic or recovery.requested):
+        return Nothing()
     if recovery.held:
         return Nothing()
     if recovery.requested:

@@ -182,12 +182,18 @@ class PurchaseAnswer(Message):
 
 
 class PrepareRequest(Message):
-    """Reach every node and install what it needs."""
+    """Reach every node and install what it needs.
+
+    Attributes:
+        envs: What each rank is told of its cluster.
+    """
 
     provider: str
     owner: str
     nodes: tuple[Node, ...]
     authorized_keys: tuple[str, ...] = ()
+    envs: dict[int, dict[str, str]] = Field(default_factory=dict)
+    hostfile: str = ""
 
 
 class PrepareAnswer(Message):

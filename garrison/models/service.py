@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from pydantic import Field
 
 from garrison.models.base import Message, Time
@@ -45,3 +47,48 @@ class UpRecord(Message):
     def ui(self) -> str:
         """The address of the Temporal UI."""
         return f"http://{self.host}:{self.ui_port}"
+
+
+class CheckStatus(StrEnum):
+    """What a check found."""
+
+    OK = "ok"
+    FAIL = "fail"
+    NOTE = "note"
+
+
+class Check(Message):
+    """One line of `garrison doctor`.
+
+    Attributes:
+        detail: What was found.
+        remedy: What to do about it, None when nothing is to be done.
+        unreachable: The service does not answer, so that nothing more can be asked.
+    """
+
+    name: str
+    status: CheckStatus
+    detail: str
+    remedy: str | None = None
+    unreachable: bool = Field(default=False, exclude=True)
+
+
+def ok(name: str, detail: str) -> Check:
+    """Return a check that passed."""
+    return Check(name=name, status=CheckStatus.OK, detail=detail)
+
+
+def note(name: str, detail: str, remedy: str | None = None) -> Check:
+    """Return a finding that stops nothing."""
+    return Check(name=name, status=CheckStatus.NOTE, detail=detail, remedy=remedy)
+
+
+def fail(name: str, detail: str, remedy: str, *, unreachable: bool = False) -> Check:
+    """Return a check that did not pass."""
+    return Check(
+        name=name,
+        status=CheckStatus.FAIL,
+        detail=detail,
+        remedy=remedy,
+        unreachable=unreachable,
+    )

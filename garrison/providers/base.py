@@ -38,9 +38,13 @@ class NodeSetup:
 
     Attributes:
         authorized_keys: OpenSSH public keys that may log in.
+        env: What Garrison tells a node of its cluster, for sessions of people; no secrets.
+        hostfile: Content of the file that `HOSTFILE` points to.
     """
 
     authorized_keys: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    hostfile: str = ""
 
 
 @dataclass(frozen=True, slots=True)

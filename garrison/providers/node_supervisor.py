@@ -3,7 +3,7 @@
 Run by whatever `python3` the node has (3.8 or newer). `SshWorkloads` calls it as
 
     node_supervisor.py start NAME < request.json     stop NAME     list
-    node_supervisor.py log NAME OFFSET LIMIT         authorize < keys.json
+    node_supervisor.py log NAME OFFSET LIMIT         prepare < node.json
 
 and it answers one line of JSON, which `log` follows with raw bytes. `start` leaves one process
 per workload behind, in a session of its own, which outlives the SSH session.
@@ -26,6 +26,7 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import select
 import shutil
 import signal
@@ -657,6 +658,23 @@ def locked(path: Path, seconds: float) -> Iterator[None]:
         os.close(fd)
 
 
+def prepare(home: Path, node: Status) -> None:
+    """Let keys in, and leave what the node should know of its cluster; none of it is secret.
+
+    `~/.garrison/env` is for shells (`. ~/.garrison/env`), `environment.json` for programs.
+    """
+    authorize(home, node["keys"])
+    folder = home / ".garrison"
+    env = dict(node["env"])
+    if node["hostfile"]:
+        path = folder / "hostfile"
+        _replace(path, node["hostfile"].encode())
+        env["HOSTFILE"] = str(path)
+    lines = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in env.items())
+    _replace(folder / "env", lines.encode())
+    _replace(folder / "environment.json", json.dumps(env).encode())
+
+
 def authorize(home: Path, keys: list[str]) -> None:
     """Add public keys to those that may log in; the ones already there stay."""
     folder = home / ".ssh"
@@ -735,9 +753,9 @@ def _answer(home: Path, verb: str, *rest: str) -> tuple[Status, bytes]:
         place = Place(home, rest[0])
         found = read_log(place, offset=int(rest[1]), limit=int(rest[2]), boot=boot_id())
         return found or ({"error": "not_found"}, b"")
-    if verb == "authorize":
-        authorize(home, json.loads(sys.stdin.buffer.read()))
-        return {"done": "authorized"}, b""
+    if verb == "prepare":
+        prepare(home, json.loads(sys.stdin.buffer.read()))
+        return {"done": "prepared"}, b""
     raise ValueError(f"no such command: {verb}")
 
 

@@ -118,7 +118,8 @@ class SshWorkloads:
 
     async def prepare_node(self, node: Node, setup: NodeSetup) -> Node:
         keys = [_checked_key(key) for key in setup.authorized_keys]
-        await self._ask(node, "authorize", stdin=json.dumps(keys).encode())
+        message = {"keys": keys, "env": setup.env, "hostfile": setup.hostfile}
+        await self._ask(node, "prepare", stdin=json.dumps(message).encode())
         ssh = _endpoint(node)
         seen = self._link(node).host_key
         prepared: Node = node.replace(ssh=ssh.replace(host_key=ssh.host_key or seen))

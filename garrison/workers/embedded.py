@@ -38,7 +38,6 @@ from garrison.workers.server_process import (
 PORT = 7233
 UI_PORT = 8233
 START_DEADLINE = timedelta(seconds=30)
-ADOPT_DEADLINE = timedelta(seconds=10)
 TRY_TIMEOUT = timedelta(seconds=2)
 RPC_TIMEOUT = timedelta(seconds=2)
 LOG_TAIL_LINES = 12
@@ -71,12 +70,26 @@ class EmbeddedServer:
         *,
         namespace: str,
         attributes: Iterable[SearchAttributeKey[Any]] = (),
+        adopt_patience: timedelta = timedelta(seconds=10),
+        stop_patience: timedelta = timedelta(seconds=15),
     ) -> None:
+        """Prepare; nothing is touched yet.
+
+        Args:
+            folder: The data directory.
+            ports: To listen on.
+            namespace: To work in, made if it is missing.
+            attributes: Search attributes of a new file.
+            adopt_patience: How long a server that runs already may take to answer.
+            stop_patience: How long a server may take to end before it is killed.
+        """
         self._folder = folder
         self._ports = ports
         self._namespace = namespace
         self._attributes = tuple(attributes)
         self._file = ServerFile(folder)
+        self._adopt_patience = adopt_patience
+        self._stop_patience = stop_patience
         self._record: UpRecord | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self.adopted = False
@@ -120,7 +133,7 @@ class EmbeddedServer:
             return
         # An `up` that comes after this one was killed half-way must not take the server over.
         self._write(self._record.replace(stopping=True))
-        await end_process(self._record.server)
+        await end_process(self._record.server, patience=self._stop_patience)
         self._forget()
 
     def kill(self) -> None:
@@ -146,15 +159,22 @@ class EmbeddedServer:
         found = find_server(self._folder)
         if found is None:
             return False
-        if self._fits(found) and await _answers(found):
+        if self._fits(found) and await self._answers(found):
             self._write(found.replace(up=process_record(os.getpid())))
             self.adopted = True
             return True
-        await end_process(found.server)
+        await end_process(found.server, patience=self._stop_patience)
         return False
 
     def _fits(self, found: UpRecord) -> bool:
         return not found.stopping and self._ports.fit(found) and found.namespace == self._namespace
+
+    async def _answers(self, record: UpRecord) -> bool:
+        try:
+            await _until_answering(record, self._adopt_patience, lambda: is_alive(record.server))
+        except ServiceUnreachable:
+            return False
+        return True
 
     async def _start_new(self) -> None:
         plan = ServerPlan(
@@ -211,14 +231,6 @@ class EmbeddedServer:
         if self._child is not None:
             self._child.wait()  # it has ended or was killed: reaped, it is no zombie
             self._child = None
-
-
-async def _answers(record: UpRecord) -> bool:
-    try:
-        await _until_answering(record, ADOPT_DEADLINE, lambda: is_alive(record.server))
-    except ServiceUnreachable:
-        return False
-    return True
 
 
 async def _until_answering(

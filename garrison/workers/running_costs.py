@@ -38,7 +38,7 @@ class RunningCosts:
         one = self.clusters == 1
         what = "1 cluster goes on" if one else f"{self.clusters} clusters go on"
         guards = "its guard pauses" if one else "their guards pause"
-        line = f"{what} at {self.usd_per_hour:.2f} USD/h; {guards} until `garrison up`"
+        line = f"{what} at {_exact(self.usd_per_hour)} USD/h; {guards} until `garrison up`"
         if not self.simulated:
             return line
         share = "simulated" if self.simulated == self.clusters else f"{self.simulated} simulated"
@@ -61,3 +61,8 @@ async def running_costs(client: Client) -> RunningCosts:
         usd_per_hour=sum((Decimal(memo.get("hourly_usd") or 0) for memo in memos), Decimal(0)),
         simulated=sum(bool(memo.get("simulated")) for memo in memos),
     )
+
+
+def _exact(amount: Decimal) -> str:
+    whole, _, cents = f"{amount:f}".partition(".")
+    return f"{whole}.{cents.rstrip('0').ljust(2, '0')}"

@@ -23,7 +23,6 @@ from garrison.service import find_temporal, is_alive, read_up_record
 from garrison.workers.server_file import DATABASE
 
 HOST = "127.0.0.1"
-STOP_DEADLINE = timedelta(seconds=15)
 PAUSE = 0.1
 
 
@@ -120,7 +119,7 @@ def find_server(folder: Path) -> UpRecord | None:
     return None
 
 
-async def end_process(record: ProcessRecord, *, patience: timedelta = STOP_DEADLINE) -> None:
+async def end_process(record: ProcessRecord, *, patience: timedelta) -> None:
     """Have a process end itself, kill it when it takes too long, and wait until it is gone."""
     deadline = time.monotonic() + patience.total_seconds()
     _send(record, psutil.Process.terminate)

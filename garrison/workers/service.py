@@ -9,11 +9,19 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import NoReturn
 
 from temporalio.api.namespace.v1 import NamespaceConfig
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, UpdateNamespaceRequest
 from temporalio.client import Client
-from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
+from temporalio.runtime import (
+    LogForwardingConfig,
+    LoggingConfig,
+    PrometheusConfig,
+    Runtime,
+    TelemetryConfig,
+    TelemetryFilter,
+)
 from temporalio.service import RPCError, RPCStatusCode
 
 from garrison.errors import NotFound, ServiceUnreachable, Unsupported
@@ -62,6 +70,7 @@ async def run_up(
     metrics_port: int | None,
     ready: Callable[[Serving], None],
     tell: Tell,
+    server_ended: Callable[[ServiceUnreachable], NoReturn],
 ) -> None:
     """Serve with an embedded server until asked to stop; leave no server behind.
 
@@ -70,10 +79,12 @@ async def run_up(
         ports: Of the server.
         metrics_port: Where Prometheus may scrape the SDK, None for nowhere.
         ready: Called once everything runs.
-        tell: Called with what goes on costing money, and with what a person must know.
+        tell: Called at the end, with what goes on costing money.
+        server_ended: Called when the server ended by itself. It ends the process: without a
+            server the workers cannot drain.
 
     Raises:
-        ServiceUnreachable: The server did not start, or ended by itself.
+        ServiceUnreachable: The server did not start.
         PortTaken: A port, or the data directory, is another's.
         InvalidSpec: The data directory or the settings cannot be used.
     """
@@ -82,16 +93,19 @@ async def run_up(
         settings.data_dir, ports, namespace=embedded_namespace(settings), attributes=ALL_KEYS
     )
     stop = StopRequest(on_insist=lambda: _leave_at_once(server))
-    with hold_data_dir(settings.data_dir), stop.listening(), contextlib.suppress(Stopped):
-        runtime = _runtime(metrics_port)
-        parts = build_parts(settings)
+    with hold_data_dir(settings.data_dir), stop.listening():
         try:
+            parts = build_parts(settings)
+            runtime = _runtime(metrics_port)
             await stop.unless_asked(server.start())
             client = await stop.unless_asked(_connect_embedded(server, runtime))
             async with _working(client, parts):
                 ready(Serving(server, parts))
-                await _until_asked(stop, server)
+                if not await _asked_before_end(stop, server):
+                    server_ended(await _death_of(server))
             tell(await _farewell(client))
+        except Stopped:
+            tell("stopped before anything was served")
         finally:
             await server.stop()
 
@@ -106,10 +120,10 @@ async def run_worker(
         Unsupported: The service lacks what Garrison needs.
         InvalidSpec: The data directory, the settings or a queue cannot be used.
     """
-    stop = StopRequest(on_insist=lambda: os._exit(INTERRUPTED))
+    stop = StopRequest(on_insist=lambda: os._exit(INTERRUPTED))  # nothing of ours is left behind
     with stop.listening(), contextlib.suppress(Stopped):
         parts = build_parts(settings, queues)
-        client = await stop.unless_asked(connect_service(settings))
+        client = await stop.unless_asked(connect_service(settings, runtime=_runtime()))
         await stop.unless_asked(check_namespace(client))
         async with _working(client, parts):
             ready(client, parts)
@@ -156,17 +170,24 @@ async def _working(client: Client, parts: Parts) -> AsyncIterator[None]:
                 await provider.aclose()
 
 
-async def _until_asked(stop: StopRequest, server: EmbeddedServer) -> None:
-    with contextlib.suppress(Stopped):
+async def _asked_before_end(stop: StopRequest, server: EmbeddedServer) -> bool:
+    try:
         await stop.unless_asked(server.ended())
-        raise ServiceUnreachable(
-            f"the Temporal server (pid {server.record.server.pid}) ended by itself. Machines go "
-            f"on; `garrison up` takes up everything again. The end of {server.log}:\n"
-            f"{server.log_tail()}"
-        )
+    except Stopped:
+        return True
+    return False
 
 
-async def _connect_embedded(server: EmbeddedServer, runtime: Runtime | None) -> Client:
+async def _death_of(server: EmbeddedServer) -> ServiceUnreachable:
+    pid, tail = server.record.server.pid, server.log_tail()
+    await server.stop()  # forgets and reaps it
+    return ServiceUnreachable(
+        f"the Temporal server (pid {pid}) ended by itself. Machines go on; `garrison up` takes "
+        f"up everything again. The end of {server.log}:\n{tail}"
+    )
+
+
+async def _connect_embedded(server: EmbeddedServer, runtime: Runtime) -> Client:
     record = server.record
     address = ServiceAddress(record.address, record.namespace, "garrison up")
     client = await connect(address, runtime=runtime)
@@ -198,12 +219,17 @@ async def _farewell(client: Client) -> str:
         return "what goes on costing money is not known; see `garrison cluster list` after `up`"
 
 
-def _runtime(metrics_port: int | None) -> Runtime | None:
-    if metrics_port is None:
-        return None
-    check_port(metrics_port, "--metrics-port")
-    metrics = PrometheusConfig(bind_address=f"{HOST}:{metrics_port}")
-    return Runtime(telemetry=TelemetryConfig(metrics=metrics))
+def _runtime(metrics_port: int | None = None) -> Runtime:
+    """Return the SDK's runtime; by itself it would log to standard output, with colours."""
+    metrics = None
+    if metrics_port is not None:
+        check_port(metrics_port, "--metrics-port")
+        metrics = PrometheusConfig(bind_address=f"{HOST}:{metrics_port}")
+    core = LoggingConfig(
+        filter=TelemetryFilter(core_level="WARN", other_level="ERROR"),
+        forwarding=LogForwardingConfig(logger=logging.getLogger("temporalio.core")),
+    )
+    return Runtime(telemetry=TelemetryConfig(logging=core, metrics=metrics))
 
 
 def _leave_at_once(server: EmbeddedServer) -> None:

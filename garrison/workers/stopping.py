@@ -30,9 +30,14 @@ class StopRequest:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Take the signals; one that was ignored before, as `nohup` does, stays so."""
+        """Take the signals.
+
+        A hang-up that is ignored stays so: that is how `nohup` works. An ignored SIGINT does not;
+        every shell script ignores it for what it starts in the background.
+        """
         loop = asyncio.get_running_loop()
-        taken = [sig for sig in SIGNALS if signal.getsignal(sig) is not signal.SIG_IGN]
+        nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        taken = [sig for sig in SIGNALS if not (nohup and sig is signal.SIGHUP)]
         for sig in taken:
             loop.add_signal_handler(sig, self.ask)
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
@@ -75,6 +75,20 @@ ONCE = RetryPolicy(maximum_attempts=1)
 T = TypeVar("T")
 
 
+class Request(Protocol):
+    """What every update has."""
+
+    @property
+    def request_id(self) -> str:
+        """Chosen by the client; the same one gets the same answer."""
+        ...
+
+
+def _key(verb: str, request: Request) -> str:
+    """Return what an answer is kept under; one id may be used for one update of each kind."""
+    return f"{verb}/{request.request_id}"
+
+
 def never() -> bool:
     """Say that a step stays worth doing, whatever happens."""
     return False
@@ -136,42 +150,42 @@ class ClusterWorkflow:
     @workflow.update
     def quote(self, request: QuoteRequest) -> QuoteAck:
         """Ask for a price; poll `get_quote` for it."""
-        if (known := recall(self._state, request.request_id, QuoteAck)) is not None:
+        if (known := recall(self._state, _key("quote", request), QuoteAck)) is not None:
             return known
         lifecycle.accept_quote(self._state, request)
         self._changes += 1
         ack = QuoteAck(name=self._state.name, uid=self._state.uid, quote_id=request.quote_id)
-        return remember(self._state, request.request_id, ack)
+        return remember(self._state, _key("quote", request), ack)
 
     @quote.validator
     def _validate_quote(self, request: QuoteRequest) -> None:
         self._unless_known(
-            request.request_id, lambda: lifecycle.check_quotable(self._state, request)
+            _key("quote", request), lambda: lifecycle.check_quotable(self._state, request)
         )
 
     @workflow.update
     def launch(self, request: LaunchRequest) -> ActionAck:
         """Accept the quote; the purchase follows."""
-        if (known := recall(self._state, request.request_id, ActionAck)) is not None:
+        if (known := recall(self._state, _key("launch", request), ActionAck)) is not None:
             return known
         lifecycle.accept_launch(self._state, request, now=workflow.now())
-        return self._ack(request.request_id, "launch accepted")
+        return self._ack(_key("launch", request), "launch accepted")
 
     @launch.validator
     def _validate_launch(self, request: LaunchRequest) -> None:
         self._unless_known(
-            request.request_id,
+            _key("launch", request),
             lambda: lifecycle.check_launchable(self._state, request, now=workflow.now()),
         )
 
     @workflow.update
     def terminate(self, request: TerminateRequest) -> TerminateAck:
         """Give every machine back; accepted in every phase, the same answer each time."""
-        if (known := recall(self._state, request.request_id, TerminateAck)) is not None:
+        if (known := recall(self._state, _key("terminate", request), TerminateAck)) is not None:
             return known
         accepted_at = self._terminate(request.by)
         ack = TerminateAck(name=self._state.name, uid=self._state.uid, accepted_at=accepted_at)
-        return remember(self._state, request.request_id, ack)
+        return remember(self._state, _key("terminate", request), ack)
 
     @terminate.validator
     def _validate_terminate(self, request: TerminateRequest) -> None:
@@ -186,10 +200,10 @@ class ClusterWorkflow:
     @workflow.update
     def recover(self, request: RecoverRequest) -> ActionAck:
         """Start one recovery attempt now."""
-        if (known := recall(self._state, request.request_id, ActionAck)) is not None:
+        if (known := recall(self._state, _key("recover", request), ActionAck)) is not None:
             return known
         lifecycle.accept_recover(self._state, now=workflow.now(), by=request.by)
-        return self._ack(request.request_id, "recovery attempt requested")
+        return self._ack(_key("recover", request), "recovery attempt requested")
 
     @recover.validator
     def _validate_recover(self, request: RecoverRequest) -> None:
@@ -197,12 +211,12 @@ class ClusterWorkflow:
             lifecycle.check_life(self._state, request.uid)
             lifecycle.check_recover(self._state)
 
-        self._unless_known(request.request_id, check)
+        self._unless_known(_key("recover", request), check)
 
     @workflow.update
     def recovery(self, request: RecoverySwitch) -> ActionAck:
         """Turn automatic recovery on or off, or change its budget."""
-        if (known := recall(self._state, request.request_id, ActionAck)) is not None:
+        if (known := recall(self._state, _key("recovery", request), ActionAck)) is not None:
             return known
         lifecycle.accept_recovery_switch(
             self._state,
@@ -211,7 +225,7 @@ class ClusterWorkflow:
             now=workflow.now(),
             by=request.by,
         )
-        return self._ack(request.request_id, "recovery changed")
+        return self._ack(_key("recovery", request), "recovery changed")
 
     @recovery.validator
     def _validate_recovery(self, request: RecoverySwitch) -> None:
@@ -219,7 +233,7 @@ class ClusterWorkflow:
             lifecycle.check_life(self._state, request.uid)
             lifecycle.check_switchable(self._state)
 
-        self._unless_known(request.request_id, check)
+        self._unless_known(_key("recovery", request), check)
 
     @workflow.signal
     def observe(self, observation: Observation) -> None:
@@ -246,11 +260,11 @@ class ClusterWorkflow:
         gone = f"quote {query.quote_id} of {state.name} was replaced, or its life ended"
         return QuoteAnswer(refusal=QuoteRefusal(code=ErrorCode.QUOTE_EXPIRED, message=gone))
 
-    def _unless_known(self, request_id: str, check: Callable[[], None]) -> None:
-        if request_id not in self._state.answers:
+    def _unless_known(self, key: str, check: Callable[[], None]) -> None:
+        if key not in self._state.answers:
             check()
 
-    def _ack(self, request_id: str, message: str) -> ActionAck:
+    def _ack(self, key: str, message: str) -> ActionAck:
         self._changes += 1
         ack = ActionAck(
             name=self._state.name,
@@ -259,7 +273,7 @@ class ClusterWorkflow:
             phase=self._state.phase,
             message=message,
         )
-        return remember(self._state, request_id, ack)
+        return remember(self._state, key, ack)
 
     def _terminate(self, by: str, why: str = "") -> datetime:
         self._changes += 1
@@ -269,7 +283,7 @@ class ClusterWorkflow:
 
     async def _carry_out(self, step: plan.Step) -> None:
         if isinstance(step, plan.Wait):
-            await self._wait(step.until)
+            await self._wait(step.until, step.why)
             return
         try:
             await self._act(step)
@@ -305,38 +319,35 @@ class ClusterWorkflow:
             self._state, failure, now=workflow.now(), retry_after=retry_after_of(error)
         )
 
-    async def _wait(self, until: datetime | None) -> None:
+    async def _wait(self, until: datetime | None, why: str) -> None:
         if self._should_renew():
             await workflow.wait_condition(workflow.all_handlers_finished)
             self._continue_as_new()
         seen = self._changes
         if until is None and self._state.phase is None:
             until = workflow.now() + FIRST_QUOTE_WITHIN
-        await self._until(lambda: self._changes != seen or self._should_renew(), until)
+        await self._until(lambda: self._changes != seen or self._should_renew(), until, why)
         if self._state.phase is None and self._changes == seen:
             self._terminate("", "no quote was asked for")
 
-    async def _until(self, condition: Callable[[], bool], until: datetime | None) -> None:
+    async def _until(self, condition: Callable[[], bool], until: datetime | None, why: str) -> None:
         """Wait for the condition or the time, keeping the timer while the time stays the same."""
         if until != self._timer_at:
-            self._set_timer(until)
+            self._set_timer(until, why)
         await workflow.wait_condition(lambda: condition() or self._timer_done())
         if self._timer_done():
-            self._set_timer(None)
+            self._set_timer(None, why)
 
-    def _set_timer(self, until: datetime | None) -> None:
+    def _set_timer(self, until: datetime | None, why: str) -> None:
         if self._timer is not None and not self._timer.done():
             self._timer.cancel()
         self._timer_at, self._timer = until, None
         if until is not None:
             pause = max(until - workflow.now(), timedelta(0))
-            self._timer = asyncio.ensure_future(workflow.sleep(pause, summary=self._waiting_for()))
+            self._timer = asyncio.ensure_future(workflow.sleep(pause, summary=why))
 
     def _timer_done(self) -> bool:
         return self._timer is not None and self._timer.done()
-
-    def _waiting_for(self) -> str:
-        return f"{self._state.phase or 'quote'}: look again"
 
     def _should_renew(self) -> bool:
         info = workflow.info()
@@ -484,7 +495,10 @@ class ClusterWorkflow:
             ),
             pointless,
             self._state.start_deadline,
+            "start timeout",
         )
+        if pointless():
+            return  # it became so in the very moment in which the last node was reached
         keys = {node.rank: node.ssh for node in answer.nodes}
         self._state.nodes = [
             node.model_copy(update={"ssh": keys.get(node.rank) or node.ssh})
@@ -497,10 +511,14 @@ class ClusterWorkflow:
         return deadline is not None and workflow.now() >= deadline
 
     async def _interruptible_until(
-        self, call: Awaitable[T], pointless: Callable[[], bool], deadline: datetime | None
+        self,
+        call: Awaitable[T],
+        pointless: Callable[[], bool],
+        deadline: datetime | None,
+        why: str,
     ) -> T:
         if deadline != self._timer_at:
-            self._set_timer(deadline)
+            self._set_timer(deadline, why)
         return await self._interruptible(call, lambda: pointless() or self._timer_done())
 
     async def _start_workloads(self, ranks: tuple[int, ...]) -> None:
@@ -512,9 +530,10 @@ class ClusterWorkflow:
                 nodes[rank].status is NodeStatus.RUNNING and nodes[rank].incarnation == boot
                 for rank, boot in boots.items()
             )
-            return self._terminating() or not same
+            wanted = plan.wants_recovery(self._state, now=workflow.now())
+            return self._terminating() or not same or wanted
 
-        answer = await self._interruptible(
+        answer = await self._interruptible_until(
             workflow.start_activity_method(
                 WorkloadActivities.start_workloads,
                 start_request(self._state, ranks),
@@ -526,6 +545,8 @@ class ClusterWorkflow:
                 summary=f"start the command on {len(ranks)} nodes",
             ),
             pointless,
+            plan.call_ends_at(self._state, now=workflow.now()),
+            "something more urgent is due",
         )
         outcome.note_started(self._state, answer.started, answer.failed, boots, now=workflow.now())
 
@@ -548,17 +569,24 @@ class ClusterWorkflow:
             )
             for request in restart_requests(self._state, ranks)
         }
+        def pointless() -> bool:
+            return self._terminating() or self._state.recovery.attempt is None
+
+        ends_at = plan.call_ends_at(self._state, now=workflow.now())
         answers: dict[int, RestartAnswer] = {}
         for rank, call in calls.items():
             try:
-                answers[rank] = await self._interruptible(call)
+                answers[rank] = await self._interruptible_until(
+                    call, pointless, ends_at, "restart timeout"
+                )
             except ActivityError as error:
-                if not is_cancelled_exception(error):
+                if not self._terminating():
                     answers[rank] = self._failed_restart(error)
         outcome.note_restarts(self._state, answers, now=workflow.now())
 
     def _failed_restart(self, error: ActivityError) -> RestartAnswer:
-        text = message_of(error)
+        cancelled = is_cancelled_exception(error)
+        text = "the provider did not answer in time" if cancelled else message_of(error)
         return RestartAnswer(result=RestartResult.FAILED, message=text, ended_at=workflow.now())
 
     async def _save_logs(self) -> None:

@@ -76,6 +76,7 @@ def cli(garrison: FakeGarrison, monkeypatch: pytest.MonkeyPatch) -> Cli:
             patch.setattr(sys, "stderr", stderr)
             result = run(argv)
             stdout.flush()
-            return Answer(result, out.getvalue().decode(), err.getvalue().decode())
+            texts = (data.getvalue().decode(errors="backslashreplace") for data in (out, err))
+            return Answer(result, *texts)
 
     return call

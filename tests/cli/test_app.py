@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 from garrison.cli import verbs
 from garrison.cli.app import COMMANDS
@@ -185,9 +186,7 @@ def test_a_word_like_nothing_gets_the_list_of_words(cli: Cli) -> None:
 
 
 def test_every_word_that_is_named_exists() -> None:
-    ours = {
-        command.name or command.callback.__name__ for command in cluster_app.registered_commands
-    }  # type: ignore[union-attr]
+    ours = set(get_command(cluster_app).commands)  # type: ignore[attr-defined]
 
     assert set(verbs.FOREIGN["garrison cluster"].values()) <= ours
     assert set(verbs.FOREIGN["garrison cluster"]).isdisjoint(ours)
@@ -213,7 +212,7 @@ def test_a_bug_prints_no_traceback_and_keeps_its_details_in_a_private_file(
 def test_a_bug_that_cannot_be_kept_is_still_one_line(
     cli: Cli, garrison: FakeGarrison, data_dir: Path
 ) -> None:
-    data_dir.write_text("a file where a directory should be")
+    (data_dir / "cli-errors.log").mkdir(parents=True)
     garrison.clusters.error = ZeroDivisionError("a bug")
 
     answer = cli("cluster", "get", "train-1", "-o", "json")
@@ -245,6 +244,14 @@ def test_the_top_level_help_knows_all_commands(cli: Cli) -> None:
     assert all(name in answer.out for name in COMMANDS)
 
 
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_every_command_of_the_help_exists(cli: Cli, name: str) -> None:
+    answer = cli(name, "--help")
+
+    assert f"garrison {name}" in answer.out
+    assert answer.status == 0
+
+
 # As a process of its own
 
 
@@ -255,6 +262,20 @@ def garrison_process(*argv: str, **env: str) -> subprocess.Popen[bytes]:
         stderr=subprocess.PIPE,
         env={**os.environ, **env},
     )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has /dev/full")
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "garrison.cli.app", "simulated", "inventory"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "GARRISON_DATA_DIR": str(tmp_path)},
+        )
+
+    assert done.stderr.startswith(b"error: internal: OSError: No space left on device; ")
+    assert done.returncode == 1
 
 
 def test_help_does_not_load_what_only_commands_need(tmp_path: Path) -> None:

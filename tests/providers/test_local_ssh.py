@@ -268,3 +268,18 @@ async def test_a_key_added_later_logs_in_and_one_removed_does_not(
 
     assert (removed.status, added.status) == (255, 0)
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_session_knows_its_cluster(world: LocalWorld, client: Client) -> None:
+    env = {"NODE_RANK": "1", "NODE_ADDRS": "10.0.0.1\n10.0.0.2", "ODD": "it's $HOME `x`"}
+    setup = NodeSetup(env=env, hostfile="10.0.0.1 slots=8\n")
+    await world.on.prepare_node(client.node, setup)
+
+    script = 'echo "$NODE_RANK|$NODE_ADDRS|$ODD"; cat "$HOSTFILE"'
+    direct = await client.ssh(script)
+    bare = f'env -i HOME="$HOME" sh -c {shlex.quote(". ~/.garrison/env; " + script)}'
+    sourced = await client.ssh(bare)
+
+    expected = b"1|10.0.0.1\n10.0.0.2|it's $HOME `x`\n10.0.0.1 slots=8\n"
+    assert direct.output == expected
+    assert sourced.output == expected

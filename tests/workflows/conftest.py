@@ -22,7 +22,7 @@ from temporalio.testing import WorkflowEnvironment
 
 from garrison.activities.owners import Life, Owner, TemporalOwners
 from garrison.activities.watch import Pass, ProviderWatcher
-from garrison.activities.watches import watch_id
+from garrison.activities.watches import Watches, watch_id
 from garrison.catalog.loader import load_offers
 from garrison.client.clusters import Clusters
 from garrison.domain.cluster_call import cluster_workflow_id
@@ -31,6 +31,7 @@ from garrison.failures import DATA_CONVERTER
 from garrison.models.cluster import ClusterSpec
 from garrison.models.cluster_state import Phase
 from garrison.models.cluster_status import ClusterStatus, QuoteStatus
+from garrison.models.observation import WatchAsk, WatchAsks
 from garrison.providers.simulated.console import CallRecord, SimulatedConsole
 from garrison.providers.simulated.faults import Call, Fault, FaultRule
 from garrison.providers.simulated.provider import SimulatedProvider
@@ -48,18 +49,26 @@ SOON = timedelta(seconds=20)
 
 
 class Story:
-    """One worker, its cloud and a client, for one test; names are told apart by a suffix."""
+    """One worker, its cloud and a client, for one test."""
 
     def __init__(
-        self, client: Client, folder: Path, *, clock: Clock = now_utc, **cloud: object
+        self,
+        client: Client,
+        folder: Path,
+        *,
+        name: str | None = None,
+        clock: Clock = now_utc,
+        **cloud: object,
     ) -> None:
-        self.name = f"sim{uuid.uuid4().hex[:8]}"
+        self.name = name or f"sim{uuid.uuid4().hex[:8]}"
         self.folder = folder
         self.clock = clock
+        self.keys = load_or_create_key_pair(folder)
         self.settings = Settings(
             data_dir=folder,
             log_dir=folder / "logs",
             owner="ann",
+            public_key=self.keys.public_text,
             watch_interval=timedelta(seconds=1),
             watch_interval_busy=timedelta(milliseconds=300),
             quote_valid=timedelta(minutes=15),
@@ -72,7 +81,6 @@ class Story:
             **cloud,
         }
         self.console = SimulatedConsole(self.path, clock=clock)
-        self.keys = load_or_create_key_pair(folder)
         self.client = client
         self.clusters = Clusters(client, self.settings)
         self.names: list[str] = []
@@ -88,9 +96,13 @@ class Story:
             clock=self.clock,
             **{"offers": load_offers(), **self.cloud},  # type: ignore[arg-type]
         )
-        self.parts = Parts(
+        self.parts = self.parts_of(self.provider)
+
+    def parts_of(self, provider: SimulatedProvider) -> Parts:
+        """What a worker for a cloud is built from."""
+        return Parts(
             settings=self.settings,
-            providers={self.name: self.provider},
+            providers={self.name: provider},
             open_env=lambda env: open_env(self.keys, env, self.folder / "secrets"),
             public_key=self.keys.public_text,
             clock=self.clock,
@@ -161,8 +173,10 @@ class Story:
         (found,) = (m["provider_id"] for m in self.machines() if m["rank"] == rank)
         return str(found)
 
-    def calls(self, call: Call) -> list[CallRecord]:
-        return self.console.calls(call)
+    def calls(self, call: Call | None = None, *, after: int = 0) -> list[CallRecord]:
+        """The log of provider calls, all of them or one kind, after the first so many."""
+        log = self.console.calls()[after:]
+        return [record for record in log if call is None or record.call == call]
 
     def fault(self, call: Call, what: Fault = Fault.ERROR, **fields: object) -> FaultRule:
         """Script an incident."""
@@ -209,6 +223,24 @@ class Directory(TemporalOwners):
         return Life.LIVING if running else Life.CLOSED
 
 
+class LosableAsks:
+    """The asks of a worker without a watch, which can get lost on the way."""
+
+    def __init__(self, watches: Watches) -> None:
+        self._watches = watches
+        self.losing = False
+
+    async def ask(self, provider: str, ask: WatchAsk) -> None:
+        await self._watches.ask(provider, ask)
+
+    async def asks(self, provider: str, *, since: int) -> WatchAsks:
+        answer = await self._watches.asks(provider, since=since)
+        return answer.model_copy(update={"asks": ()}) if self.losing else answer
+
+    async def woken(self, provider: str, *, timeout_seconds: float) -> bool:
+        return await self._watches.woken(provider, timeout_seconds=timeout_seconds)
+
+
 class VirtualStory(Story):
     """A story in which hours pass at once; its watch is this object, by hand."""
 
@@ -223,10 +255,13 @@ class VirtualStory(Story):
         self._environment = environment
         self._watcher: ProviderWatcher | None = None
 
-    def worker(self) -> GarrisonWorker:
-        worker = build_worker(self.client, self.parts, watch=False)
+    def worker(self, *, cached_workflows: int = 100) -> GarrisonWorker:
+        worker = build_worker(
+            self.client, self.parts, watch=False, cached_workflows=cached_workflows
+        )
+        self.asks = LosableAsks(worker.watches)
         self._watcher = ProviderWatcher(
-            self.provider, Directory(self), worker.watches, clock=self.clock
+            self.provider, Directory(self), self.asks, clock=self.clock
         )
         return worker
 
@@ -276,9 +311,17 @@ class VirtualStory(Story):
         quote = await self.launched(**fields)
         return await self.until(quote.name, in_phase(Phase.RUNNING))
 
-    async def ended(self, name: str, *, within: timedelta = timedelta(hours=1)) -> ClusterStatus:
+    async def ended(
+        self,
+        name: str,
+        *,
+        within: timedelta = timedelta(hours=1),
+        every: timedelta = timedelta(seconds=15),
+    ) -> ClusterStatus:
         """Let time pass until a life is over, then ten more minutes."""
-        status = await self.until(name, lambda one: one.ended_at is not None, within=within)
+        status = await self.until(
+            name, lambda one: one.ended_at is not None, within=within, every=every
+        )
         await self.sleep(timedelta(minutes=10))
         return status
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import posixpath
 import pwd
@@ -65,7 +66,16 @@ class Machine:
             LOCK_FD: str(self.lock_fd),
         }
         term = {"TERM": terminal} if terminal else {}
-        return {**clean_environment(), **login, "SHELL": self.shell, **wanted, **term, **mark}
+        own = {**login, "SHELL": self.shell, **self._cluster_environment()}
+        return {**clean_environment(), **own, **wanted, **term, **mark}
+
+    def _cluster_environment(self) -> dict[str, str]:
+        try:
+            found = json.loads((self.home / ".garrison" / "environment.json").read_bytes())
+            return {str(name): str(value) for name, value in found.items()}
+        except (OSError, ValueError, AttributeError):
+            # Not prepared yet; or the node's user, whose file it is, broke it.
+            return {}
 
 
 def clean_environment() -> dict[str, str]:

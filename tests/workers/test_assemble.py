@@ -1,0 +1,197 @@
+"""From settings to parts: keys made once, adapters chosen, what cannot be served refused."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from garrison.errors import InvalidSpec, Unsupported
+from garrison.models.offer import OfferQuery
+from garrison.providers.local.provider import LocalProvider
+from garrison.sealing import read_public_key, seal_env
+from garrison.settings import ProviderSettings, ProviderType, Settings, load_settings
+from garrison.workers.assemble import build_parts, load_or_create_ssh_key, queue_names
+from garrison.workers.main import Parts
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+async def opened() -> AsyncIterator[list[Parts]]:
+    parts: list[Parts] = []
+    yield parts
+    for each in parts:
+        for provider in each.providers.values():
+            if isinstance(provider, LocalProvider):
+                await provider.aclose()
+
+
+def _settings(folder: Path, **providers: Any) -> Settings:
+    settings = load_settings({"GARRISON_DATA_DIR": str(folder)})
+    return settings.model_copy(update={"providers": providers}) if providers else settings
+
+
+async def test_the_parts_have_the_configured_adapters_and_the_keys(
+    folder: Path, opened: list[Parts]
+) -> None:
+    parts = build_parts(_settings(folder))
+    opened.append(parts)
+
+    assert set(parts.providers) == {"local", "simulated"}
+    assert parts.public_key == read_public_key(folder)
+    assert parts.authorized_keys[0].startswith("ssh-ed25519 ")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert parts.queues is None
+
+
+async def test_a_second_worker_of_the_directory_has_the_same_keys(
+    folder: Path, opened: list[Parts]
+) -> None:
+    first, second = build_parts(_settings(folder)), build_parts(_settings(folder))
+    opened += [first, second]
+
+    assert first.authorized_keys == second.authorized_keys
+    assert first.public_key == second.public_key
+
+
+async def test_what_a_client_seals_and_a_secret_file_are_opened(
+    folder: Path, opened: list[Parts]
+) -> None:
+    parts = build_parts(_settings(folder))
+    opened.append(parts)
+    (folder / "secrets").mkdir()
+    (folder / "secrets" / "hf").write_text("hf_123\n")
+    assert parts.public_key is not None
+
+    sealed = seal_env(parts.public_key, {"TOKEN": "s3cret", "HF": "secret:hf"})
+
+    assert parts.open_env(sealed) == {"TOKEN": "s3cret", "HF": "hf_123"}
+
+
+async def test_the_settings_of_a_simulated_provider_reach_it(
+    folder: Path, opened: list[Parts]
+) -> None:
+    chosen = ProviderSettings(
+        type=ProviderType.SIMULATED,
+        regions=("moon",),
+        settle_seconds=7,
+        calls_per_second=50,
+        start_timeout=timedelta(seconds=9),
+    )
+    parts = build_parts(_settings(folder, paper=chosen))
+    opened.append(parts)
+
+    facts = parts.providers["paper"].facts
+    offers = await parts.providers["paper"].list_offers(OfferQuery())
+    assert (facts.name, facts.regions, facts.calls_per_second) == ("paper", ("moon",), 50)
+    assert (facts.settle, facts.start_timeout) == (timedelta(seconds=7), timedelta(seconds=9))
+    assert {offer.region for offer in offers} == {"moon"}
+
+
+@pytest.mark.parametrize("kind", [ProviderType.AWS, ProviderType.TOGETHER, ProviderType.SSH])
+def test_a_provider_without_an_adapter_is_refused_before_anything_is_made(
+    kind: ProviderType, folder: Path
+) -> None:
+    with pytest.raises(Unsupported, match=f"mine \\({kind}\\)"):
+        build_parts(_settings(folder, mine=ProviderSettings(type=kind)))
+
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("regions", ("moon",)), ("start_timeout", timedelta(1)), ("calls_per_second", 5.0)],
+)
+def test_a_setting_that_the_local_provider_would_ignore_is_refused(
+    setting: str, value: object, folder: Path
+) -> None:
+    chosen = ProviderSettings(type=ProviderType.LOCAL).model_copy(update={setting: value})
+
+    with pytest.raises(InvalidSpec, match=f"providers.here.{setting}"):
+        build_parts(_settings(folder, here=chosen))
+
+
+async def test_only_the_chosen_queues_are_served(folder: Path, opened: list[Parts]) -> None:
+    parts = build_parts(_settings(folder), ["watch", "provider-local"])
+    opened.append(parts)
+
+    served = [name for name in queue_names(parts.settings) if parts.serves(name)]
+    assert served == ["watch", "provider-local"]
+
+
+@pytest.mark.parametrize(("queues", "named"), [(["provider-moon"], "provider-moon"), ([], "none")])
+def test_a_queue_that_does_not_exist_is_refused_with_those_that_do(
+    queues: list[str], named: str, folder: Path
+) -> None:
+    with pytest.raises(InvalidSpec, match=f"no task queue {named}; .*provider-simulated"):
+        build_parts(_settings(folder), queues)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param("file", id="a file"),
+        pytest.param("file/below", id="below a file"),
+        pytest.param("x" * 300, id="a name that is too long"),
+        pytest.param("/proc/garrison", id="where nothing can be made"),
+    ],
+)
+def test_a_data_directory_that_cannot_be_is_refused_with_the_remedy(
+    place: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    settings = _settings(tmp_path).model_copy(update={"data_dir": tmp_path / place})
+
+    with pytest.raises(InvalidSpec, match="cannot be used: .*--data-dir"):
+        build_parts(settings)
+
+
+def test_the_ssh_key_is_the_same_for_all_who_make_it_at_once(folder: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path;"
+        "from garrison.workers.assemble import load_or_create_ssh_key as key;"
+        "print(key(Path(sys.argv[1])).get_fingerprint())"
+    )
+    makers = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(folder)], stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
+    ]
+
+    prints = {maker.communicate(timeout=30)[0] for maker in makers}
+
+    assert len(prints) == 1
+    assert prints == {f"{load_or_create_ssh_key(folder).get_fingerprint()}\n"}
+    assert stat.S_IMODE((folder / "keys" / "ssh_ed25519").stat().st_mode) == 0o600
+    assert sorted(os.listdir(folder / "keys")) == ["ssh_ed25519", "ssh_ed25519.pub"]
+
+
+def test_an_ssh_key_that_others_can_read_is_refused(folder: Path) -> None:
+    load_or_create_ssh_key(folder)
+    (folder / "keys" / "ssh_ed25519").chmod(0o644)
+
+    with pytest.raises(InvalidSpec, match="chmod 600"):
+        load_or_create_ssh_key(folder)
+
+
+def test_a_damaged_ssh_key_is_refused_and_kept(folder: Path) -> None:
+    load_or_create_ssh_key(folder)
+    path = folder / "keys" / "ssh_ed25519"
+    path.write_text("not a key")
+
+    with pytest.raises(InvalidSpec, match="usable SSH key"):
+        load_or_create_ssh_key(folder)
+
+    assert path.read_text() == "not a key"
