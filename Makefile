@@ -20,7 +20,7 @@ demo: $(READY)
 	@$(BIN)/python demo/story.py
 
 test: $(READY)
-	@$(BIN)/pytest -q $(ARGS)
+	@$(BIN)/pytest -q -n auto --dist loadfile $(ARGS)
 
 lint: $(READY)
 	@$(BIN)/ruff check .

@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -108,7 +108,14 @@ def banner(settings: Settings, serving: Serving, environ: Mapping[str, str]) -> 
     lines += ["", "In another terminal:"]
     if settings.data_dir != default_data_dir():
         lines.append(f"  export GARRISON_DATA_DIR={shlex.quote(str(settings.data_dir))}")
-    return [*lines, "  garrison offer list", "", "Ctrl-C ends the workers and the server."]
+    lines.append(f"  {_next_command(serving.parts.providers)}")
+    return [*lines, "", "Ctrl-C ends the workers and the server; machines go on."]
+
+
+def _next_command(providers: Collection[str]) -> str:
+    if "local" in providers:
+        return "garrison cluster up --name hello --provider local --nodes 2 --gpus-per-node 0"
+    return "garrison offer list"
 
 
 def _provider_line(facts: ProviderFacts) -> str:

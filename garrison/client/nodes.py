@@ -6,7 +6,7 @@ import shlex
 
 from garrison.client.keys import ClientKeys
 from garrison.domain.cluster_call import WORKLOAD
-from garrison.domain.cluster_plan import ENDED
+from garrison.domain.cluster_outcome import ENDED
 from garrison.errors import ConflictPhase, NotFound, Unsupported
 from garrison.models.cluster_messages import ReadLogRequest
 from garrison.models.cluster_state import UP_PHASES

@@ -35,8 +35,11 @@ from garrison.models.cluster_state import (
     Phase,
     Purchase,
 )
-from garrison.models.group import NodeStatus, RestartResult
+from garrison.models.group import NodeStatus, RestartResult, WorkloadState
 from garrison.models.observation import Observation
+
+ENDED = frozenset({WorkloadState.SUCCEEDED, WorkloadState.FAILED, WorkloadState.STOPPED})
+"""States in which a command no longer runs and is not started again."""
 
 FIRST_RETRY = timedelta(seconds=2)
 LONGEST_RETRY = timedelta(minutes=1)
@@ -216,14 +219,25 @@ def _observe_cleanup(state: ClusterState, observation: Observation, now: datetim
     if not state.cleanup.proven:
         return
     purchase = _replace_purchase(state, emptied_at=now)
-    state.nodes = [
-        node.model_copy(update={"status": NodeStatus.TERMINATED, "doubt": None})
-        for node in state.nodes
-    ]
+    state.nodes = list(map(_ended_node, state.nodes))
     place = purchase.offer
     text = f"{place.region or place.provider} is proven empty"
     add_event(state, "Emptied", text, now=now, by=place.provider)
     _go_on_or_end(state, now)
+
+
+def _ended_node(node: ClusterNode) -> ClusterNode:
+    work = node.workload
+    if work is not None and work.state not in ENDED:
+        work = work.model_copy(update={"state": WorkloadState.STOPPED, "message": None})
+    return node.model_copy(
+        update={
+            "status": NodeStatus.TERMINATED,
+            "doubt": None,
+            "message": node.message if node.status is NodeStatus.FAILED else None,
+            "workload": work,
+        }
+    )
 
 
 def _show_last_nodes(state: ClusterState, observation: Observation, now: datetime) -> None:

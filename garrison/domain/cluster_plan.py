@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from garrison.domain import cleanup as proof
 from garrison.domain import recovery as rule
-from garrison.domain.cluster_outcome import fail_start, is_exhausted, note_exhausted
+from garrison.domain.cluster_outcome import ENDED, fail_start, is_exhausted, note_exhausted
 from garrison.domain.health import all_running, doubt_resolved_at, down_ranks
 from garrison.domain.lifecycle import (
     accept_terminate,
@@ -106,8 +106,6 @@ Step = (
 
 LOOK_AGAIN = timedelta(minutes=5)
 """After so long without an answer the watch is asked again: somebody may have ended it."""
-
-ENDED = frozenset({WorkloadState.SUCCEEDED, WorkloadState.FAILED, WorkloadState.STOPPED})
 
 
 def advance(state: ClusterState, *, now: datetime, jitter: float) -> None:

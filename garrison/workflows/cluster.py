@@ -192,8 +192,13 @@ class ClusterWorkflow:
         lifecycle.check_life(self._state, request.uid)
 
     @workflow.signal(name="terminate")
-    def terminate_signal(self, request: TerminateRequest) -> None:
-        """Terminate when the update could not be acknowledged in time."""
+    def terminate_signal(self, request: TerminateRequest | None = None) -> None:
+        """Terminate when the update could not be acknowledged in time.
+
+        Without an argument too, as a person in the Temporal UI sends it; a signal that raised
+        would stop the workflow.
+        """
+        request = request or TerminateRequest(request_id="", by="signal")
         if request.uid is None or request.uid == self._state.uid:
             self._terminate(request.by)
 
@@ -236,9 +241,11 @@ class ClusterWorkflow:
         self._unless_known(_key("recovery", request), check)
 
     @workflow.signal
-    def observe(self, observation: Observation) -> None:
-        """Take the provider watch's word; what is stale or of another life is dropped."""
-        if outcome.observe(self._state, observation, now=workflow.now()):
+    def observe(self, observation: Observation | None = None) -> None:
+        """Take the provider watch's word; what is stale, empty or of another life is dropped."""
+        if observation is not None and outcome.observe(
+            self._state, observation, now=workflow.now()
+        ):
             self._changes += 1
 
     @workflow.query
@@ -569,6 +576,7 @@ class ClusterWorkflow:
             )
             for request in restart_requests(self._state, ranks)
         }
+
         def pointless() -> bool:
             return self._terminating() or self._state.recovery.attempt is None
 

@@ -67,9 +67,13 @@ class ProviderWatchWorkflow:
         )
 
     @workflow.signal
-    def ask(self, ask: WatchAsk) -> None:
-        """Have an owner told of a pass from a time on; its newest ask counts."""
-        self._keep(ask)
+    def ask(self, ask: WatchAsk | None = None) -> None:
+        """Have an owner told of a pass from a time on; its newest ask counts.
+
+        An empty signal is dropped: one that raised would stop the watch.
+        """
+        if ask is not None:
+            self._keep(ask)
 
     @workflow.query
     def asks(self, since: int) -> WatchAsks:

@@ -64,15 +64,15 @@ class Installation:
         """Start a `garrison` process."""
         out = self._logs / f"{len(self._started)}"
         with (
-            out.with_suffix(".out").open("wb") as stdout,
-            out.with_suffix(".err").open("wb") as err,
+            out.with_suffix(".out").open("wb") as told,
+            out.with_suffix(".err").open("wb") as complained,
         ):
             process = subprocess.Popen(
                 [sys.executable, "-m", "garrison.cli.app", *arguments],
                 env=env or self.environment,
                 stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=err,
+                stdout=told,
+                stderr=complained,
             )
         self._started.append(process)
         return Running(process, out)

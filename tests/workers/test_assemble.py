@@ -134,7 +134,7 @@ async def test_only_the_chosen_queues_are_served(folder: Path, opened: list[Part
 def test_a_queue_that_does_not_exist_is_refused_with_those_that_do(
     queues: list[str], named: str, folder: Path
 ) -> None:
-    with pytest.raises(InvalidSpec, match=f"no task queue {named}; .*provider-simulated"):
+    with pytest.raises(InvalidSpec, match=rf"no task queue {named}; .*provider-simulated"):
         build_parts(_settings(folder), queues)
 
 
@@ -153,7 +153,7 @@ def test_a_data_directory_that_cannot_be_is_refused_with_the_remedy(
     (tmp_path / "file").touch()
     settings = _settings(tmp_path).model_copy(update={"data_dir": tmp_path / place})
 
-    with pytest.raises(InvalidSpec, match="cannot be used: .*--data-dir"):
+    with pytest.raises(InvalidSpec, match=r"cannot be used: .*--data-dir"):
         build_parts(settings)
 
 

@@ -14,9 +14,14 @@ from garrison.workers.data_dir import hold_data_dir, prepare_data_dir
 
 
 def test_a_second_holder_is_refused_with_the_first_ones_pid(tmp_path: Path) -> None:
-    with hold_data_dir(tmp_path), pytest.raises(PortTaken, match=f"pid {os.getpid()}") as caught:
-        with hold_data_dir(tmp_path):
-            pass
+    second = hold_data_dir(tmp_path)
+
+    with (
+        hold_data_dir(tmp_path),
+        pytest.raises(PortTaken, match=f"pid {os.getpid()}") as caught,
+        second,
+    ):
+        pass
 
     assert caught.value.code is ErrorCode.PORT_TAKEN
     assert str(tmp_path) in str(caught.value)
@@ -35,7 +40,7 @@ def test_a_killed_holder_lets_go_although_its_child_lives(tmp_path: Path) -> Non
         "import subprocess, sys, os, signal; from pathlib import Path;"
         "from garrison.workers.data_dir import hold_data_dir;"
         "hold = hold_data_dir(Path(sys.argv[1])); hold.__enter__();"
-        "child = subprocess.Popen(['sleep', '60'], close_fds=False);"
+        "child = subprocess.Popen(['sleep', '60'], close_fds=False, stdout=-3);"
         "print(child.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
     holder = subprocess.run(

@@ -22,8 +22,6 @@ from garrison.workers.server_file import DATABASE, ServerFile
 from garrison.workers.server_process import ServerPlan, check_port, find_server, spawn_server
 from tests.workers.installation import Installation, free_ports
 
-SHORT = timedelta(seconds=0.5)
-
 
 @pytest.fixture
 def folder(installation: Installation) -> Path:
@@ -43,10 +41,15 @@ def _server(
     *,
     frontend: int | None = None,
     ui: int | None = None,
-    **patience: timedelta,
+    patience: timedelta = timedelta(seconds=10),
 ) -> EmbeddedServer:
-    ports = Ports(frontend or installation.port, ui or installation.ui_port)
-    return EmbeddedServer(installation.folder, ports, namespace="default", **patience)
+    return EmbeddedServer(
+        installation.folder,
+        Ports(frontend or installation.port, ui or installation.ui_port),
+        namespace="default",
+        adopt_patience=patience,
+        stop_patience=patience,
+    )
 
 
 async def _start_something(client: Client, name: str) -> None:
@@ -169,7 +172,7 @@ async def test_a_frozen_server_is_killed_and_replaced(
     frozen = server.record.server
     os.kill(frozen.pid, signal.SIGSTOP)
 
-    heir = _server(installation, adopt_patience=SHORT, stop_patience=SHORT)
+    heir = _server(installation, patience=timedelta(seconds=0.5))
     await heir.start()
 
     assert not heir.adopted

@@ -84,7 +84,7 @@ class Story:
         self.client = client
         self.clusters = Clusters(client, self.settings)
         self.names: list[str] = []
-        self.use(**{})
+        self.use()
 
     def use(self, **cloud: object) -> None:
         """Change what the cloud is like; call it before the worker is built."""
@@ -111,7 +111,7 @@ class Story:
     def worker(self) -> GarrisonWorker:
         return build_worker(self.client, self.parts)
 
-    def spec(self, **fields: object) -> ClusterSpec:
+    def spec(self, **fields: Any) -> ClusterSpec:
         """A cluster of two 8 x H100 machines on this story's cloud."""
         given = {
             "name": f"c{uuid.uuid4().hex[:8]}",
@@ -126,16 +126,16 @@ class Story:
             self.names.append(spec.name)
         return spec
 
-    async def quote(self, **fields: object) -> QuoteStatus:
+    async def quote(self, **fields: Any) -> QuoteStatus:
         return await self.clusters.quote(self.spec(**fields))
 
-    async def launched(self, *, failover: bool | None = None, **fields: object) -> QuoteStatus:
+    async def launched(self, *, failover: bool | None = None, **fields: Any) -> QuoteStatus:
         """Quote and launch a cluster."""
         quote = await self.quote(**fields)
         await self.clusters.launch(quote.name, quote_id=quote.quote_id, failover=failover)
         return quote
 
-    async def running(self, **fields: object) -> ClusterStatus:
+    async def running(self, **fields: Any) -> ClusterStatus:
         """Quote and launch a cluster, and wait until it runs."""
         quote = await self.launched(**fields)
         return await self.clusters.wait(quote.name, phases={Phase.RUNNING}, timeout=SOON)
@@ -178,7 +178,7 @@ class Story:
         log = self.console.calls()[after:]
         return [record for record in log if call is None or record.call == call]
 
-    def fault(self, call: Call, what: Fault = Fault.ERROR, **fields: object) -> FaultRule:
+    def fault(self, call: Call, what: Fault = Fault.ERROR, **fields: Any) -> FaultRule:
         """Script an incident."""
         return self.console.add_fault(
             FaultRule.model_validate({"call": call, "what": what, **fields})
@@ -230,6 +230,9 @@ class LosableAsks:
         self._watches = watches
         self.losing = False
 
+    async def start(self, provider: str) -> None:
+        await self._watches.start(provider)
+
     async def ask(self, provider: str, ask: WatchAsk) -> None:
         await self._watches.ask(provider, ask)
 
@@ -255,14 +258,10 @@ class VirtualStory(Story):
         self._environment = environment
         self._watcher: ProviderWatcher | None = None
 
-    def worker(self, *, cached_workflows: int = 100) -> GarrisonWorker:
-        worker = build_worker(
-            self.client, self.parts, watch=False, cached_workflows=cached_workflows
-        )
+    def worker(self) -> GarrisonWorker:
+        worker = build_worker(self.client, self.parts, watch=False)
         self.asks = LosableAsks(worker.watches)
-        self._watcher = ProviderWatcher(
-            self.provider, Directory(self), self.asks, clock=self.clock
-        )
+        self._watcher = ProviderWatcher(self.provider, Directory(self), self.asks, clock=self.clock)
         return worker
 
     async def observe(self) -> Pass | None:
@@ -307,7 +306,7 @@ class VirtualStory(Story):
             await self.sleep(self._pause(self.clock(), every))
             await self.observe()
 
-    async def running(self, **fields: object) -> ClusterStatus:
+    async def running(self, **fields: Any) -> ClusterStatus:
         quote = await self.launched(**fields)
         return await self.until(quote.name, in_phase(Phase.RUNNING))
 

@@ -83,9 +83,7 @@ async def test_a23_a_mistake_of_ours_fails_at_once_and_is_tried_nowhere_else(
 async def test_a23_an_unknown_code_is_tried_a_few_times_and_reported_with_its_text(
     virtual: VirtualStory,
 ) -> None:
-    virtual.fault(
-        Call.LAUNCH, code="NobodyEverMappedThis", message="the moon is full", times=None
-    )
+    virtual.fault(Call.LAUNCH, code="NobodyEverMappedThis", message="the moon is full", times=None)
 
     async with virtual.worker():
         quote = await virtual.launched(failover=True)

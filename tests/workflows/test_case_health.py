@@ -62,9 +62,7 @@ async def test_a_killed_node_is_seen_within_one_interval_of_the_watch(story: Sto
         await asyncio.sleep(0)
         killed_at = story.clock()
         story.console.kill(story.node_id(1))
-        degraded = await story.clusters.wait(
-            running.name, phases={Phase.DEGRADED}, timeout=SOON
-        )
+        degraded = await story.clusters.wait(running.name, phases={Phase.DEGRADED}, timeout=SOON)
 
     seen_after = degraded.phase_transitions[-1].time - killed_at
     assert seen_after < story.settings.watch_interval + timedelta(seconds=1)
@@ -101,7 +99,9 @@ async def test_a10b_a_node_that_cannot_be_told_of_for_5_min_is_unreachable(
     assert phases(whole) == [*HEALTHY, "degraded", "running"]
 
 
-@pytest.mark.parametrize("code", ["Timeout", "ConnectionReset", "RequestLimitExceeded", "AuthFailure"])
+@pytest.mark.parametrize(
+    "code", ["Timeout", "ConnectionReset", "RequestLimitExceeded", "AuthFailure"]
+)
 async def test_a10c_a_provider_that_does_not_answer_degrades_nothing(
     virtual: VirtualStory, code: str
 ) -> None:

@@ -46,9 +46,7 @@ async def test_a2_a_worker_killed_in_the_moment_of_a_purchase_neither_leaks_nor_
     story: Story,
 ) -> None:
     before, after, ended_after = (f"{what}-{story.name}" for what in ("before", "after", "ended"))
-    story.fault(
-        Call.LAUNCH, Fault.LATENCY, when=When.BEFORE, seconds=60, owner=f"cluster/{before}"
-    )
+    story.fault(Call.LAUNCH, Fault.LATENCY, when=When.BEFORE, seconds=60, owner=f"cluster/{before}")
     for name in (after, ended_after):
         story.fault(
             Call.LAUNCH, Fault.LATENCY, when=When.AFTER, seconds=60, owner=f"cluster/{name}"

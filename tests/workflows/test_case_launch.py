@@ -262,7 +262,8 @@ async def test_messages_that_nobody_can_read_change_nothing(virtual: VirtualStor
                     await handle.execute_update(verb, nonsense)
         for signal in ("observe", "terminate", "unheard_of"):
             await handle.signal(signal, {"uid": ["?"]})
-            await handle.signal(signal)
+        for empty in ([], [None]):
+            await handle.signal("observe", args=empty)
         after = await virtual.status(running.name)
         ack = await virtual.clusters.recovery(running.name, automatic=True)
 
@@ -312,7 +313,9 @@ async def test_a_cluster_is_terminated_when_its_lifetime_is_over(virtual: Virtua
     assert running.ready_at is not None
     assert ended.billed_until is not None
     assert ended.phase is Phase.TERMINATED
-    assert timedelta(hours=2) <= ended.billed_until - running.ready_at < timedelta(hours=2, minutes=1)
+    assert (
+        timedelta(hours=2) <= ended.billed_until - running.ready_at < timedelta(hours=2, minutes=1)
+    )
     assert virtual.machines(quote.uid) == []
 
 

@@ -6,8 +6,14 @@ import asyncio
 from collections import Counter
 from datetime import timedelta
 
+from temporalio.worker import Replayer
+
+from garrison.failures import DATA_CONVERTER
+from garrison.models.cluster_messages import ActionAck
 from garrison.models.cluster_state import Phase
 from garrison.providers.simulated.faults import Call, Fault
+from garrison.workers.main import workflow_runner
+from garrison.workflows.cluster import ClusterWorkflow
 from tests.workflows.conftest import SOON, Story, VirtualStory
 
 PROBE = Counter(
@@ -63,7 +69,7 @@ async def test_a_repeated_request_gets_the_first_answer_also_after_continue_as_n
         running = await story.running()
         handle = story.handle(running.name)
         first_run = (await handle.describe()).run_id
-        run, answers = first_run, {}
+        run, answers = first_run, dict[str, ActionAck]()
         while run == first_run:
             ids = [f"change-{len(answers) + number}" for number in range(8)]
             acks = await asyncio.gather(
@@ -97,13 +103,13 @@ async def test_a_repeated_request_gets_the_first_answer_also_after_continue_as_n
     assert story.machines() == []
 
 
-async def test_a_life_is_the_same_when_it_is_replayed_at_every_task(
+async def test_a_long_life_is_the_same_when_it_is_replayed(
     virtual: VirtualStory,
 ) -> None:
     virtual.fault(Call.LAUNCH, Fault.REFUSAL, region="sim-a")
     virtual.fault(Call.TERMINATE, code="InternalError")
 
-    async with virtual.worker(cached_workflows=0):
+    async with virtual.worker():
         running = await virtual.running(
             failover=True, command=["train"], recovery={"automatic": True}
         )
@@ -113,7 +119,15 @@ async def test_a_life_is_the_same_when_it_is_replayed_at_every_task(
         await virtual.watch(timedelta(hours=2), every=timedelta(hours=1))
         await virtual.clusters.terminate(running.name)
         ended = await virtual.ended(running.name)
+        history = await virtual.handle(running.name).fetch_history()
+    replayer = Replayer(
+        workflows=[ClusterWorkflow],
+        workflow_runner=workflow_runner(),
+        data_converter=DATA_CONVERTER,
+    )
+    replayed = await replayer.replay_workflow(history)
 
+    assert replayed.replay_failure is None
     assert ended.phase is Phase.TERMINATED
     assert virtual.machines() == []
     assert virtual.console.peak(uid=running.uid) == 2

@@ -64,9 +64,7 @@ async def test_a7a_terminate_that_comes_with_the_launch_buys_nothing(story: Stor
     async with story.worker():
         await asyncio.wait({launching})
         await terminating
-        ended = await story.clusters.wait(
-            quote.name, phases={Phase.TERMINATED}, timeout=SOON
-        )
+        ended = await story.clusters.wait(quote.name, phases={Phase.TERMINATED}, timeout=SOON)
 
     assert story.calls(Call.LAUNCH) == []
     assert story.machines() == []
@@ -143,9 +141,7 @@ async def test_a7d_terminate_in_the_moment_in_which_the_last_node_is_reached(
 ) -> None:
     story.fault(Call.PREPARE, Fault.LATENCY, when=When.AFTER, seconds=2)
     deciding = replace(story.parts, queues=frozenset({TASK_QUEUE}))
-    doing = replace(
-        story.parts, queues=frozenset({provider_queue(story.name), WATCH_QUEUE})
-    )
+    doing = replace(story.parts, queues=frozenset({provider_queue(story.name), WATCH_QUEUE}))
 
     async with build_worker(story.client, doing):
         async with build_worker(story.client, deciding):
@@ -157,9 +153,7 @@ async def test_a7d_terminate_in_the_moment_in_which_the_last_node_is_reached(
         await asyncio.sleep(2.5)
         async with build_worker(story.client, deciding):
             await terminating
-            ended = await story.clusters.wait(
-                quote.name, phases={Phase.TERMINATED}, timeout=SOON
-            )
+            ended = await story.clusters.wait(quote.name, phases={Phase.TERMINATED}, timeout=SOON)
 
     assert ended.ready_at is None
     assert ended.cost_usd == Decimal(0)
@@ -204,6 +198,19 @@ async def test_a8_a_machine_that_is_already_gone_is_no_error(
     assert "Blocked" not in reasons(ended)
     assert ended.ended_at is not None
     assert ended.ended_at - ack.accepted_at < MINUTE
+
+
+@pytest.mark.parametrize("arguments", [[], [None]], ids=["none", "null"])
+async def test_a_terminate_signal_from_temporals_ui_needs_no_argument(
+    virtual: VirtualStory, arguments: list[None]
+) -> None:
+    async with virtual.worker():
+        running = await virtual.running()
+        await virtual.handle(running.name).signal("terminate", args=arguments)
+        ended = await virtual.ended(running.name)
+
+    assert ended.phase is Phase.TERMINATED
+    assert virtual.machines(running.uid) == []
 
 
 async def test_asks_that_got_lost_are_asked_again(virtual: VirtualStory) -> None:

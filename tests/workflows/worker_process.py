@@ -19,7 +19,8 @@ async def main(address: str, folder: str, provider: str) -> None:
     client = await Client.connect(address, data_converter=DATA_CONVERTER)
     story = Story(client, Path(folder), name=provider)
     async with story.worker():
-        print("polling", flush=True)
+        sys.stdout.write("polling\n")
+        sys.stdout.flush()
         await asyncio.Event().wait()
 
 

@@ -1,0 +1,7 @@
+"""Installations that leave nothing behind."""
+
+from __future__ import annotations
+
+from tests.workers.conftest import installation
+
+__all__ = ["installation"]

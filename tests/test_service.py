@@ -1,0 +1,240 @@
+"""Finding and reaching the Temporal Service."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from temporalio.client import Client
+from temporalio.common import SearchAttributeKey
+
+from garrison.errors import InvalidSpec, ServiceUnreachable, Unsupported
+from garrison.models.service import ProcessRecord, UpRecord
+from garrison.service import (
+    ServiceAddress,
+    connect,
+    embedded_namespace,
+    is_alive,
+    missing_search_attributes,
+    register_search_attributes,
+    running_server,
+    service_address,
+)
+from garrison.settings import Settings, load_settings
+from garrison.workflows.visibility import ALL_KEYS
+
+NOT_A_PROCESS = 2**22 + 1  # above the greatest process id of Linux
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return load_settings({"GARRISON_DATA_DIR": str(tmp_path)})
+
+
+@pytest.fixture
+def no_profile(tmp_path: Path) -> dict[str, str]:
+    """An environment that hides the profiles of whoever runs the tests."""
+    return {"TEMPORAL_CONFIG_FILE": str(tmp_path / "no-such.toml")}
+
+
+def _this_process() -> ProcessRecord:
+    return ProcessRecord(pid=os.getpid(), created=psutil.Process().create_time())
+
+
+def _record_up(folder: Path, **changes: Any) -> None:
+    fields = {
+        "server": _this_process(),
+        "up": _this_process(),
+        "host": "127.0.0.1",
+        "port": 7999,
+        "ui_port": 8999,
+        "namespace": "default",
+        "started_at": datetime(2026, 1, 1, tzinfo=UTC),
+    }
+    (folder / "up.json").write_text(UpRecord(**(fields | changes)).model_dump_json())
+
+
+def _where(settings: Settings, environ: Mapping[str, str]) -> tuple[str, str, str]:
+    found = service_address(settings, environ)
+    return found.target, found.namespace, found.source
+
+
+def test_without_anything_it_is_the_usual_address(
+    settings: Settings, no_profile: dict[str, str]
+) -> None:
+    assert _where(settings, no_profile) == ("localhost:7233", "default", "default")
+
+
+def test_the_server_of_the_up_that_runs_is_found(
+    settings: Settings, no_profile: dict[str, str]
+) -> None:
+    _record_up(settings.data_dir, namespace="mine")
+
+    assert _where(settings, no_profile) == ("127.0.0.1:7999", "mine", "garrison up")
+
+
+def test_an_address_in_the_environment_wins_over_the_up_that_runs(
+    settings: Settings, no_profile: dict[str, str]
+) -> None:
+    _record_up(settings.data_dir)
+    environ = {**no_profile, "TEMPORAL_ADDRESS": "far:7233", "TEMPORAL_NAMESPACE": "theirs"}
+
+    assert _where(settings, environ) == ("far:7233", "theirs", "TEMPORAL_ADDRESS")
+
+
+def test_a_profile_gives_address_namespace_and_api_key(tmp_path: Path, settings: Settings) -> None:
+    _record_up(settings.data_dir)
+    file = tmp_path / "temporal.toml"
+    file.write_text('[profile.prod]\naddress = "cloud:7233"\nnamespace = "a.b"\napi_key = "k3y"\n')
+    environ = {"TEMPORAL_CONFIG_FILE": str(file), "TEMPORAL_PROFILE": "prod"}
+
+    found = service_address(settings, environ)
+
+    assert (found.target, found.namespace, found.source) == ("cloud:7233", "a.b", "profile")
+    assert found.options["api_key"] == "k3y"
+    assert "k3y" not in repr(found)
+
+
+def test_an_api_key_without_an_address_is_not_given_to_the_local_server(
+    settings: Settings, no_profile: dict[str, str]
+) -> None:
+    _record_up(settings.data_dir)
+
+    found = service_address(settings, {**no_profile, "TEMPORAL_API_KEY": "k3y"})
+
+    assert found.options == {}
+
+
+def test_the_namespace_of_the_settings_wins(settings: Settings, no_profile: dict[str, str]) -> None:
+    _record_up(settings.data_dir, namespace="recorded")
+    mine = settings.model_copy(update={"namespace": "set"})
+    environ = {**no_profile, "TEMPORAL_NAMESPACE": "variable"}
+
+    assert service_address(mine, environ).namespace == "set"
+    assert service_address(settings, environ).namespace == "variable"
+    assert embedded_namespace(mine, environ) == "set"
+    assert embedded_namespace(settings, environ) == "variable"
+
+
+def test_up_does_not_take_the_namespace_of_a_service_elsewhere(
+    settings: Settings, no_profile: dict[str, str]
+) -> None:
+    environ = {**no_profile, "TEMPORAL_ADDRESS": "cloud:7233", "TEMPORAL_NAMESPACE": "a.b"}
+
+    assert embedded_namespace(settings, environ) == "default"
+
+
+@pytest.mark.parametrize("variable", ["TEMPORAL_ADDRESS", "TEMPORAL_PROFILE"])
+def test_an_empty_variable_counts_as_unset(
+    variable: str, settings: Settings, no_profile: dict[str, str]
+) -> None:
+    assert _where(settings, {**no_profile, variable: ""})[2] == "default"
+
+
+def test_a_profile_that_does_not_exist_is_refused(
+    settings: Settings, no_profile: dict[str, str]
+) -> None:
+    with pytest.raises(InvalidSpec, match="'nope' not found"):
+        service_address(settings, {**no_profile, "TEMPORAL_PROFILE": "nope"})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"server": ProcessRecord(pid=NOT_A_PROCESS, created=0)}, id="no process"),
+        pytest.param(
+            {"server": ProcessRecord(pid=os.getpid(), created=1)}, id="another under its number"
+        ),
+        pytest.param({"stopping": True}, id="it was told to end"),
+    ],
+)
+def test_a_record_of_what_does_not_serve_is_not_followed(
+    changes: dict[str, Any], settings: Settings
+) -> None:
+    _record_up(settings.data_dir, **changes)
+
+    assert running_server(settings.data_dir) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"port": 7}', b"\xff\xfe", b"null"])
+def test_a_damaged_record_counts_as_none(content: bytes, settings: Settings) -> None:
+    (settings.data_dir / "up.json").write_bytes(content)
+
+    assert running_server(settings.data_dir) is None
+
+
+def test_this_process_is_alive_and_an_earlier_one_of_its_number_is_not() -> None:
+    record = _this_process()
+
+    assert is_alive(record)
+    assert not is_alive(record.replace(created=record.created - 60))
+
+
+@pytest.mark.parametrize(
+    ("target", "loopback"),
+    [
+        ("localhost:7233", True),
+        ("127.0.0.1:7233", True),
+        ("127.9.9.9:1", True),
+        ("[::1]:7233", True),
+        ("10.0.0.1:7233", False),
+        ("localhost.example.org:7233", False),
+        ("far", False),
+    ],
+)
+def test_loopback_is_told_from_the_rest(target: str, loopback: bool) -> None:
+    assert ServiceAddress(target, "default", "default").on_loopback is loopback
+
+
+async def test_nobody_at_the_address_names_it_and_the_remedy() -> None:
+    with socket.socket() as unheard:  # bound and not listening: nobody else can come
+        unheard.bind(("127.0.0.1", 0))
+        target = f"127.0.0.1:{unheard.getsockname()[1]}"
+
+        with pytest.raises(ServiceUnreachable, match=f"{target}.*garrison up"):
+            await connect(ServiceAddress(target, "default", "default"))
+
+
+async def test_a_listener_that_never_speaks_is_given_up_in_time() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        target = f"127.0.0.1:{silent.getsockname()[1]}"
+        began = time.monotonic()
+
+        with pytest.raises(ServiceUnreachable, match="did not answer in 1 s"):
+            await connect(
+                ServiceAddress(target, "default", "TEMPORAL_ADDRESS"),
+                timeout=timedelta(seconds=1),
+            )
+
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("target", ["http://here:7233", "x y:1"])
+async def test_what_is_no_address_is_refused(target: str) -> None:
+    with pytest.raises((InvalidSpec, ServiceUnreachable)):
+        await connect(ServiceAddress(target, "default", "TEMPORAL_ADDRESS"))
+
+
+async def test_search_attributes_are_registered_once(client: Client) -> None:
+    extra = SearchAttributeKey.for_keyword("GarrisonTestExtra")
+    keys = (*ALL_KEYS, extra)
+
+    assert await missing_search_attributes(client, keys) == (extra,)
+    assert await register_search_attributes(client, keys) == (extra,)
+    assert await register_search_attributes(client, keys) == ()
+
+
+async def test_a_search_attribute_of_another_type_is_not_taken_for_ours(client: Client) -> None:
+    other = SearchAttributeKey.for_float("GarrisonKind")
+
+    with pytest.raises(Unsupported, match="GarrisonKind"):
+        await register_search_attributes(client, (other,))
