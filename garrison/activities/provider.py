@@ -139,9 +139,7 @@ class ProviderActivities:
             nodes = await self._bounded(self._prepare_all(workloads, request))
         return PrepareAnswer(nodes=nodes)
 
-    async def _prepare_all(
-        self, workloads: Workloads, request: PrepareRequest
-    ) -> tuple[Node, ...]:
+    async def _prepare_all(self, workloads: Workloads, request: PrepareRequest) -> tuple[Node, ...]:
         keys = (*self._authorized_keys, *request.authorized_keys)
         calls = (
             workloads.prepare_node(

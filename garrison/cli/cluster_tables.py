@@ -23,6 +23,7 @@ from garrison.models.cluster_status import (
 from garrison.models.offer import Offer
 from garrison.models.quote import QuotePart
 
+MARKS = {"local": "(this machine)"}
 SIMULATED = "(simulated)"
 LAST_EVENTS = 10
 SHORT_CONSIDERED = 4
@@ -34,10 +35,16 @@ def shape(nodes: int, gpus_per_node: int, accelerator: str | None) -> str:
     return f"{nodes} x {per_node}"
 
 
-def marked(text: str | None, simulated: bool) -> str:
-    """Return text, saying so when the machines are on paper or on this computer."""
+def marked(text: str | None, simulated: bool, kind: str | None) -> str:
+    """Return text, saying so when the machines are on paper or on this computer.
+
+    Args:
+        text: Provider or place.
+        simulated: Whether a mark is due.
+        kind: The provider's adapter.
+    """
     plain = text or NONE
-    return f"{plain} {SIMULATED}" if simulated else plain
+    return f"{plain} {MARKS.get(kind or '', SIMULATED)}" if simulated else plain
 
 
 def place(offer: Offer) -> str:
@@ -71,7 +78,7 @@ def _list_row(row: ClusterRow) -> list[str | Text]:
         row.name,
         state(row.phase),
         row.shape or NONE,
-        marked(row.provider, row.simulated),
+        marked(row.provider, row.simulated, row.provider_type),
         row.region or NONE,
         row.instance_type or NONE,
         usd(row.hourly_usd, unknown=NONE),
@@ -98,13 +105,13 @@ def status_tables(status: ClusterStatus) -> Iterable[RenderableType]:
 
 
 def _facts(status: ClusterStatus) -> list[tuple[str, str | Text]]:
-    where = " ".join(p for p in (status.provider, status.region, status.zone) if p)
+    where = " ".join(dict.fromkeys(filter(None, (status.provider, status.region, status.zone))))
     return [
         ("name", status.name),
         ("uid", status.uid),
         ("phase", state(status.phase)),
         ("shape", shape(status.nodes_wanted, status.gpus_per_node, status.accelerator)),
-        ("place", marked(where, status.simulated)),
+        ("place", marked(where, status.simulated, status.provider_type)),
         ("instance type", status.instance_type or ""),
         ("capacity type", str(status.capacity_type or "")),
         ("$ /h", _rate(status)),
@@ -159,7 +166,12 @@ def recovery_text(status: ClusterStatus) -> str:
         parts.append("one in progress")
     if recovery.next_attempt_at is not None:
         parts.append(f"next at {when(recovery.next_attempt_at)}")
-    parts += [text for text in (recovery.reason, recovery.last_error) if text]
+    if recovery.healthy_since is not None:
+        parts.append(f"healthy since {when(recovery.healthy_since)}")
+    elif recovery.reason:
+        parts.append(recovery.reason)
+    if recovery.last_error:
+        parts.append(recovery.last_error)
     return "; ".join(parts)
 
 
@@ -264,7 +276,7 @@ def quote_tables(quote: QuoteStatus, *, verbose: bool = False) -> Iterable[Rende
     """Return a price in parts, with all that a person needs to accept it."""
     offer = quote.offer
     what = shape(quote.nodes, quote.gpus_per_node, offer.accelerator)
-    where = marked(f"{place(offer)} {offer.instance_type}", offer.simulated)
+    where = marked(f"{place(offer)} {offer.instance_type}", offer.simulated, offer.provider_type)
     yield line(f"{quote.name}: {what}, {where}")
     yield table_of(("PART", "#QUANTITY", "$ /unit/h", "$ /h"), _quote_rows(quote))
     left = quote.expires_at - datetime.now(UTC)

@@ -98,7 +98,7 @@ def _tables(offers: Sequence[Offer]) -> list[RenderableType]:
 def _row(offer: Offer) -> list[str]:
     ceiling = "at most " if offer.price_is_ceiling and offer.usd_per_hour is not None else ""
     return [
-        marked(offer.provider, offer.simulated),
+        marked(offer.provider, offer.simulated, offer.provider_type),
         " ".join(part for part in (offer.region, offer.zone) if part) or NONE,
         offer.instance_type,
         _accelerator(offer),

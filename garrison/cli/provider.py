@@ -47,7 +47,7 @@ def _row(facts: ProviderFacts) -> list[str]:
         "live price": can.live_price,
     }
     return [
-        marked(facts.name, facts.simulated),
+        marked(facts.name, facts.simulated, facts.type),
         facts.type,
         ", ".join(facts.regions) or "everywhere",
         ", ".join(name for name, able in abilities.items() if able) or "-",

@@ -6,6 +6,7 @@ whether or not Garrison runs.
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,10 +22,22 @@ from garrison.providers.simulated.console import SimulatedConsole
 from garrison.providers.simulated.faults import Call, Fault, FaultRule, When
 from garrison.settings import load_settings
 
-FILE = "simulated.db"
 ALWAYS = "always"
 
 app = typer.Typer(cls=Group, add_completion=False, help="The simulated cloud's own console.")
+_cloud: ContextVar[str] = ContextVar("cloud", default="simulated")
+
+
+@app.callback()
+def choose_cloud(
+    provider: Annotated[
+        str, typer.Option("--provider", help="Which provider of type simulated.")
+    ] = "simulated",
+) -> None:
+    """Choose the cloud that all verbs work on."""
+    _cloud.set(provider)
+
+
 faults = typer.Typer(cls=Group, help="Scripted incidents.")
 app.add_typer(faults, name="faults")
 
@@ -34,7 +47,7 @@ NodeArgument = Annotated[
 
 
 def _file() -> Path:
-    return load_settings().data_dir / FILE
+    return load_settings().simulated_cloud(_cloud.get())
 
 
 def _existing() -> SimulatedConsole | None:

@@ -115,6 +115,7 @@ def _recovery(recovery: Recovery) -> RecoveryStatus:
         in_progress=recovery.attempt is not None,
         next_attempt_at=episode.next_attempt_at if episode else None,
         reason=(episode.reason or None) if episode else None,
+        healthy_since=episode.healthy_since if episode else None,
         last_error=episode.last_error if episode else None,
     )
 

@@ -42,6 +42,8 @@ class RecoveryStatus(Message):
         attempts: Attempts used in this episode, of `max_attempts`.
         in_progress: An attempt is under way.
         next_attempt_at: When the next automatic attempt starts, if one is due.
+        reason: What opened the episode, or made it go on.
+        healthy_since: All nodes run again since then; the episode closes after an hour of it.
     """
 
     automatic: bool
@@ -51,6 +53,7 @@ class RecoveryStatus(Message):
     in_progress: bool = False
     next_attempt_at: Time | None = None
     reason: str | None = None
+    healthy_since: Time | None = None
     last_error: str | None = None
 
 

@@ -40,6 +40,7 @@ class Offer(Message):
         root_disk_price_unknown: A disk costs extra or may do so, and nobody said how much.
         whole_machine: False for price rows that are no machine (per GPU, slices).
         source: Who said the price; `as_of` when: a date, or a year.
+        provider_type: The adapter that sells it, `local` say; None in a bare catalogue.
         simulated: The machine exists on paper or on this computer only.
     """
 
@@ -59,6 +60,7 @@ class Offer(Message):
     root_disk_usd_per_gb_month: Money | None = None
     root_disk_price_unknown: bool = False
     whole_machine: bool = True
+    provider_type: str | None = None
     stock: Stock = Stock.UNKNOWN
     source: str = ""
     as_of: str = ""

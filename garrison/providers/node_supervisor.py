@@ -26,8 +26,8 @@ import fcntl
 import json
 import os
 import re
-import shlex
 import select
+import shlex
 import shutil
 import signal
 import stat

@@ -50,6 +50,7 @@ class ServerPlan:
             ("--ui-port", str(self.ui_port)),
             ("--namespace", self.namespace),
             ("--log-level", "warn"),
+            ("--dynamic-config-value", "frontend.enableServerVersionCheck=false"),
         ]
         flags += [("--search-attribute", f"{k.name}={_type_name(k)}") for k in self.attributes]
         parts = (part for flag in flags for part in flag)

@@ -51,6 +51,7 @@ GOLDEN = {
         "in_progress": False,
         "next_attempt_at": None,
         "reason": None,
+        "healthy_since": None,
         "last_error": None,
     },
     "last_error": None,

@@ -10,7 +10,7 @@ from garrison.errors import ConflictPhase, ErrorCode, RecoveryExhausted
 from garrison.models.cluster_state import Phase
 from garrison.models.cluster_status import ClusterStatus
 from garrison.providers.simulated.faults import Call, Fault
-from tests.workflows.conftest import VirtualStory, in_phase, reasons, statuses
+from tests.workflows.conftest import Claim, VirtualStory, in_phase, reasons, statuses
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
@@ -19,6 +19,11 @@ HOUR = timedelta(hours=1)
 def _exhausted(status: ClusterStatus) -> bool:
     error = status.last_error
     return error is not None and error.code is ErrorCode.RECOVERY_EXHAUSTED
+
+
+def _has_tried(attempts: int) -> Claim:
+    """The claim that so many attempts were made, and none is under way."""
+    return lambda status: status.recovery.attempts == attempts and not status.recovery.in_progress
 
 
 async def _degraded(virtual: VirtualStory, name: str, rank: int = 1) -> ClusterStatus:
@@ -127,9 +132,7 @@ async def test_a_node_that_cannot_be_brought_back_is_skipped(virtual: VirtualSto
         for rank in (0, 2):
             virtual.console.kill(virtual.node_id(rank))
         virtual.fault(Call.RESTART, Fault.REFUSAL, rank=0, times=None)
-        tried = await virtual.until(
-            running.name, lambda s: s.recovery.attempts == 1 and not s.recovery.in_progress
-        )
+        tried = await virtual.until(running.name, _has_tried(1))
 
     assert tried.phase is Phase.DEGRADED
     assert statuses(tried) == ["stopped", "running", "running"]
@@ -175,10 +178,7 @@ async def test_a_budget_spent_by_hand_is_said_too(virtual: VirtualStory) -> None
         await _degraded(virtual, running.name)
         for number in (1, 2):
             await virtual.clusters.recover(running.name)
-            await virtual.until(
-                running.name,
-                lambda s, n=number: s.recovery.attempts == n and not s.recovery.in_progress,
-            )
+            await virtual.until(running.name, _has_tried(number))
         with pytest.raises(RecoveryExhausted):
             await virtual.clusters.recover(running.name)
         spent = await virtual.status(running.name)

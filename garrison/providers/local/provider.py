@@ -146,6 +146,7 @@ class LocalProvider:
             source="this machine, nominal",
             as_of=self._clock().date().isoformat(),
             simulated=True,
+            provider_type="local",
         )
         return [offer] if _matches(offer, query) else []
 

@@ -78,6 +78,7 @@ class PriceList:
                 "root_disk_usd_per_gb_month": None,
                 "stock": _stock(free_stock(tx, region, kind.instance_type, now)),
                 "simulated": True,
+                "provider_type": "simulated",
             }
         )
 
