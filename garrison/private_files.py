@@ -16,16 +16,16 @@ def create_once(path: Path, text: str) -> None:
         os.link(draft, path)
 
 
-def replace(path: Path, text: str) -> None:
+def replace(path: Path, text: str, *, mode: int = 0o600) -> None:
     """Write a file over the one that is there; a reader sees the old one or the new one."""
-    with _draft(path, text) as draft:
+    with _draft(path, text, mode) as draft:
         draft.replace(path)
 
 
 @contextlib.contextmanager
-def _draft(path: Path, text: str) -> Iterator[Path]:
+def _draft(path: Path, text: str, mode: int = 0o600) -> Iterator[Path]:
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)

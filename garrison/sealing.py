@@ -16,11 +16,9 @@ No message here ever holds a value.
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import os
 import re
-import secrets as randomness
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +27,7 @@ from nacl.exceptions import CryptoError
 from nacl.public import PrivateKey, PublicKey, SealedBox
 
 from garrison.errors import InvalidSpec, NotFound, Problem
+from garrison.private_files import create_once, replace
 
 MAX_SECRET_BYTES = 1024 * 1024
 SECRET_VARIABLE = "GARRISON_SECRET_"
@@ -72,11 +71,11 @@ def load_or_create_key_pair(data_dir: Path) -> KeyPair:
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / "sealing.key"
     if not path.exists():
-        _create_once(path, _private_text(PrivateKey.generate()))
+        create_once(path, _private_text(PrivateKey.generate()) + "\n")
     pair = load_key_pair(data_dir)
     public = folder / "sealing.pub"
     if read_public_key(data_dir) != pair.public_text:
-        _replace(public, pair.public_text)
+        replace(public, pair.public_text + "\n", mode=0o644)
     return pair
 
 
@@ -270,27 +269,3 @@ def _public_text(key: PublicKey) -> str:
 def _private_text(key: PrivateKey) -> str:
     encoded = base64.b64encode(bytes(key)).decode()
     return f"garrison-x25519-private:{_key_id(key.public_key)}:{encoded}"
-
-
-def _create_once(path: Path, text: str) -> None:
-    """Write a new private file, whole or not at all; leave one that exists."""
-    draft = _draft(path, text, 0o600)
-    try:
-        # A link, unlike a rename, fails when another process was first.
-        with contextlib.suppress(FileExistsError):
-            os.link(draft, path)
-    finally:
-        draft.unlink()
-
-
-def _replace(path: Path, text: str) -> None:
-    _draft(path, text, 0o644).replace(path)
-
-
-def _draft(path: Path, text: str, mode: int) -> Path:
-    draft = path.with_name(f".{path.name}.{randomness.token_hex(8)}")
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
-        file.write(f"{text}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    return draft

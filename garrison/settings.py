@@ -6,7 +6,6 @@ Temporal's own settings (`TEMPORAL_ADDRESS`, profiles) and are read where the cl
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import os
 import re
@@ -32,6 +31,7 @@ from garrison.models.base import Model, Name
 from garrison.models.cluster import ShapeLimits
 from garrison.models.document import bind, decode, load_document
 from garrison.models.offer import Offer
+from garrison.private_files import create_once
 
 INSTALLATION_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9-]{0,31}$"
 """Goes into provider tags and names, which are short and of few characters everywhere."""
@@ -286,7 +286,8 @@ def installation_id(settings: Settings, *, create: bool) -> str:
         return settings.installation
     path = settings.data_dir / "installation"
     if create and not path.exists():
-        _create_once(path, secrets.token_hex(6))
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        create_once(path, secrets.token_hex(6) + "\n")
     try:
         found = path.read_text(encoding="utf-8").strip()
     except FileNotFoundError:
@@ -354,15 +355,3 @@ def _login_name() -> str:
     except (OSError, KeyError):
         # A container may run under a user id that has no name.
         return f"uid-{os.getuid()}"
-
-
-def _create_once(path: Path, text: str) -> None:
-    """Write a new file, whole or not at all; leave one that another process made first."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    draft.write_text(f"{text}\n", encoding="utf-8")
-    try:
-        with contextlib.suppress(FileExistsError):
-            os.link(draft, path)
-    finally:
-        draft.unlink()

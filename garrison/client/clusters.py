@@ -61,10 +61,10 @@ from garrison.models.cluster_status import (
     Connection,
     QuoteStatus,
 )
+from garrison.models.queues import TASK_QUEUE
 from garrison.settings import Settings
 from garrison.workflows.cluster import ClusterWorkflow
 
-TASK_QUEUE = "garrison"
 TERMINATE_TIMEOUT = timedelta(seconds=5)
 QUOTE_WITHIN = timedelta(seconds=60)
 TRIES = 5

@@ -16,7 +16,7 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from garrison.errors import GarrisonError, ServiceUnreachable, Unsupported
-from garrison.models.provider import provider_queue
+from garrison.models.queues import TASK_QUEUE, WATCH_QUEUE, provider_queue
 from garrison.models.service import Check, fail, note, ok
 from garrison.sealing import read_public_key
 from garrison.service import (
@@ -26,10 +26,8 @@ from garrison.service import (
     service_address,
 )
 from garrison.settings import Settings
-from garrison.workflows.provider_watch import WATCH_QUEUE
 from garrison.workflows.visibility import ALL_KEYS
 
-TASK_QUEUE = "garrison"
 POLLED_WITHIN = timedelta(minutes=2)
 """A poll lasts a minute; the service remembers pollers for longer than they live."""
 KEPT_LONG_ENOUGH = timedelta(days=30)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 from pathlib import Path
 
 import asyncssh
 
 from garrison.models.cluster_status import SshStatus
+from garrison.private_files import create_once, replace
 
 
 class ClientKeys:
@@ -37,23 +35,15 @@ class ClientKeys:
 
     def _create(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        text = asyncssh.generate_private_key("ssh-ed25519", comment="garrison").export_private_key()
-        handle, draft = tempfile.mkstemp(dir=self._folder)  # 0600
-        with os.fdopen(handle, "wb") as file:
-            file.write(text)
-        # Another process may have made it meanwhile: the first one stays.
-        with contextlib.suppress(FileExistsError):
-            os.link(draft, self.private_path)
-        Path(draft).unlink()
+        key = asyncssh.generate_private_key("ssh-ed25519", comment="garrison")
+        create_once(self.private_path, key.export_private_key().decode())
 
     def write_known_hosts(self, name: str, endpoints: list[SshStatus]) -> Path:
         """Write the host keys of a cluster's nodes in OpenSSH form and return the file."""
         folder = self._folder / "known_hosts"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = folder / name
-        draft = folder / f".{name}.{os.getpid()}"
-        draft.write_text("".join(known_host(end) for end in endpoints if end.host_key))
-        draft.replace(path)
+        replace(path, "".join(known_host(end) for end in endpoints if end.host_key))
         return path
 
 

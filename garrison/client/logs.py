@@ -14,7 +14,7 @@ from garrison.client.translation import translated
 from garrison.errors import NotFound, ProviderUnreachable
 from garrison.models.cluster_messages import ReadLogRequest
 from garrison.models.group import LogChunk
-from garrison.models.provider import provider_queue
+from garrison.models.queues import provider_queue
 
 CALL_TIMEOUT = timedelta(seconds=20)
 POLL_SECONDS = 0.5

@@ -17,7 +17,7 @@ from garrison.domain.pricing import sort_offers
 from garrison.errors import InvalidSpec, Problem
 from garrison.models.offer import Offer, OfferList, OfferQuery
 from garrison.models.problems import shown, suggestion
-from garrison.models.provider import provider_queue
+from garrison.models.queues import provider_queue
 
 CALL_TIMEOUT = timedelta(seconds=20)
 

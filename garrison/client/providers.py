@@ -11,8 +11,8 @@ from temporalio.common import RetryPolicy
 from garrison.client.translation import translated
 from garrison.models.cluster_messages import QuoteTerms
 from garrison.models.provider import ProviderFacts
+from garrison.models.queues import TASK_QUEUE
 
-TASK_QUEUE = "garrison"
 CALL_TIMEOUT = timedelta(seconds=10)
 
 

@@ -54,8 +54,3 @@ class ProviderFacts(Message):
     start_timeout: Seconds = timedelta(minutes=20)
     calls_per_second: float | None = None
     simulated: bool = False
-
-
-def provider_queue(provider: str) -> str:
-    """Return the task queue of a provider's rate-limited and SSH calls."""
-    return f"provider-{provider}"

@@ -11,7 +11,7 @@ import asyncssh
 
 from garrison.catalog.loader import load_offers
 from garrison.errors import InvalidSpec, Problem, Unsupported
-from garrison.models.provider import provider_queue
+from garrison.models.queues import TASK_QUEUE, WATCH_QUEUE, provider_queue
 from garrison.private_files import create_once
 from garrison.providers.base import Provider
 from garrison.providers.local.provider import REGION, LocalProvider
@@ -19,8 +19,7 @@ from garrison.providers.simulated.provider import SimulatedProvider
 from garrison.sealing import load_or_create_key_pair, open_env
 from garrison.settings import ProviderSettings, ProviderType, Settings, installation_id
 from garrison.workers.data_dir import prepare_data_dir
-from garrison.workers.main import TASK_QUEUE, Parts
-from garrison.workflows.provider_watch import WATCH_QUEUE
+from garrison.workers.main import Parts
 
 
 def build_parts(settings: Settings, queues: Iterable[str] | None = None) -> Parts:

@@ -22,13 +22,12 @@ from garrison.activities.watch import WatchActivities
 from garrison.activities.watches import ManualWatches, TemporalWatches, Watches
 from garrison.activities.workload import OpenEnv, WorkloadActivities
 from garrison.models.cluster_messages import QuoteTerms
-from garrison.models.provider import provider_queue
+from garrison.models.queues import TASK_QUEUE, WATCH_QUEUE, provider_queue
 from garrison.providers.base import Provider
 from garrison.settings import Settings
 from garrison.workflows.cluster import ClusterWorkflow
-from garrison.workflows.provider_watch import WATCH_QUEUE, ProviderWatchWorkflow
+from garrison.workflows.provider_watch import ProviderWatchWorkflow
 
-TASK_QUEUE = "garrison"
 KEEP_WATCHES_EVERY = timedelta(seconds=30)
 STICKY_TIMEOUT = timedelta(seconds=2)
 GRACE = timedelta(seconds=10)

@@ -54,7 +54,7 @@ with workflow.unsafe.imports_passed_through():
     from garrison.models.cluster_status import ClusterStatus
     from garrison.models.group import NodeStatus, RestartResult
     from garrison.models.observation import Observation
-    from garrison.models.provider import provider_queue
+    from garrison.models.queues import provider_queue
     from garrison.models.quote import QuoteRefusal
     from garrison.workflows.visibility import cluster_attributes, cluster_memo
 

@@ -16,8 +16,8 @@ with workflow.unsafe.imports_passed_through():
         WatchResult,
         WatchStatus,
     )
+    from garrison.models.queues import WATCH_QUEUE
 
-WATCH_QUEUE = "watch"
 RENEW_EVENTS = 2_000
 PASS_TIMEOUT = timedelta(days=30)
 HEARTBEAT_TIMEOUT = timedelta(seconds=30)

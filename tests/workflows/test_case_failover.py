@@ -180,7 +180,7 @@ async def test_nodes_that_are_not_ready_in_time_are_given_back(virtual: VirtualS
 
     async with virtual.worker():
         quote = await virtual.launched()
-        ended = await virtual.ended(quote.name)
+        ended = await virtual.ended(quote.name, every=timedelta(minutes=3))
 
     assert ended.phase is Phase.FAILED
     assert ended.last_error is not None

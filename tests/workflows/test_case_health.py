@@ -75,7 +75,7 @@ async def test_a10a_a_node_that_cannot_be_told_of_for_20_s_changes_nothing(
     async with virtual.worker():
         running = await virtual.running()
         virtual.fault(Call.STATUS, Fault.UNKNOWN, rank=1, times=None, lasts_seconds=20)
-        await virtual.watch(3 * MINUTE, every=timedelta(seconds=5))
+        await virtual.watch(3 * MINUTE, every=timedelta(seconds=10))
         after = await virtual.status(running.name)
 
     assert phases(after) == HEALTHY
@@ -99,20 +99,18 @@ async def test_a10b_a_node_that_cannot_be_told_of_for_5_min_is_unreachable(
     assert phases(whole) == [*HEALTHY, "degraded", "running"]
 
 
-@pytest.mark.parametrize(
-    "code", ["Timeout", "ConnectionReset", "RequestLimitExceeded", "AuthFailure"]
-)
+@pytest.mark.parametrize("code", ["Timeout", "ConnectionReset"])
 async def test_a10c_a_provider_that_does_not_answer_degrades_nothing(
     virtual: VirtualStory, code: str
 ) -> None:
     async with virtual.worker():
-        clusters = [await virtual.running(recovery={"automatic": True}) for _ in range(3)]
+        clusters = [await virtual.running(recovery={"automatic": True}) for _ in range(2)]
         virtual.fault(Call.LIST, code=code, times=None, lasts_seconds=180)
-        await virtual.watch(5 * MINUTE)
+        await virtual.watch(5 * MINUTE, every=MINUTE / 2)
         after = [await virtual.status(one.name) for one in clusters]
 
-    assert [phases(one) for one in after] == [HEALTHY] * 3
-    assert [statuses(one) for one in after] == [["running", "running"]] * 3
+    assert [phases(one) for one in after] == [HEALTHY] * 2
+    assert [statuses(one) for one in after] == [["running", "running"]] * 2
     assert virtual.calls(Call.RESTART) == []
 
 
@@ -120,12 +118,12 @@ async def test_a10c_a_list_that_can_tell_nothing_of_any_node_degrades_nothing(
     virtual: VirtualStory,
 ) -> None:
     async with virtual.worker():
-        clusters = [await virtual.running(recovery={"automatic": True}) for _ in range(3)]
+        clusters = [await virtual.running(recovery={"automatic": True}) for _ in range(2)]
         virtual.fault(Call.STATUS, Fault.UNKNOWN, times=None, lasts_seconds=180)
-        await virtual.watch(5 * MINUTE)
+        await virtual.watch(5 * MINUTE, every=MINUTE / 2)
         after = [await virtual.status(one.name) for one in clusters]
 
-    assert [phases(one) for one in after] == [HEALTHY] * 3
+    assert [phases(one) for one in after] == [HEALTHY] * 2
     assert virtual.calls(Call.RESTART) == []
 
 
