@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
 from temporalio.client import Client
 
+from garrison.errors import InvalidSpec, Problem
 from garrison.models.cluster_state import Phase
 
 COSTING = (
@@ -51,16 +54,41 @@ async def running_costs(client: Client) -> RunningCosts:
     Raises:
         RPCError: The service did not answer, or lacks the search attributes.
     """
-    phases = ", ".join(f"'{phase}'" for phase in COSTING)
-    query = (
-        f"GarrisonKind = 'cluster' AND ExecutionStatus = 'Running' AND GarrisonPhase IN ({phases})"
-    )
-    memos = [await found.memo() async for found in client.list_workflows(query, page_size=1000)]
+    memos = await _costing(client)
     return RunningCosts(
         clusters=len(memos),
         usd_per_hour=sum((Decimal(memo.get("hourly_usd") or 0) for memo in memos), Decimal(0)),
         simulated=sum(bool(memo.get("simulated")) for memo in memos),
     )
+
+
+async def check_providers(client: Client, configured: Collection[str]) -> None:
+    """Return if every living cluster with machines is at a provider that is configured.
+
+    Raises:
+        InvalidSpec: A provider was removed from the settings while it has machines.
+        RPCError: The service did not answer.
+    """
+    owners: dict[str, list[str]] = {}
+    for memo in await _costing(client):
+        if memo.get("provider") and memo["provider"] not in configured:
+            owners.setdefault(memo["provider"], []).append(memo["name"])
+    if owners:
+        raise InvalidSpec(
+            "a provider that still has machines cannot be removed; put it back, terminate, then go",
+            problems=tuple(
+                Problem(f"providers.{name}", f"is missing, and has {', '.join(sorted(clusters))}")
+                for name, clusters in sorted(owners.items())
+            ),
+        )
+
+
+async def _costing(client: Client) -> list[Mapping[str, Any]]:
+    phases = ", ".join(f"'{phase}'" for phase in COSTING)
+    query = (
+        f"GarrisonKind = 'cluster' AND ExecutionStatus = 'Running' AND GarrisonPhase IN ({phases})"
+    )
+    return [await found.memo() async for found in client.list_workflows(query, page_size=1000)]
 
 
 def _exact(amount: Decimal) -> str:

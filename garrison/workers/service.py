@@ -39,7 +39,7 @@ from garrison.workers.assemble import build_parts
 from garrison.workers.data_dir import hold_data_dir, prepare_data_dir
 from garrison.workers.embedded import EmbeddedServer, Ports
 from garrison.workers.main import Parts, build_worker
-from garrison.workers.running_costs import running_costs
+from garrison.workers.running_costs import check_providers, running_costs
 from garrison.workers.server_process import HOST, check_port
 from garrison.workers.stopping import Stopped, StopRequest
 from garrison.workflows.visibility import ALL_KEYS
@@ -99,6 +99,7 @@ async def run_up(
             runtime = _runtime(metrics_port)
             await stop.unless_asked(server.start())
             client = await stop.unless_asked(_connect_embedded(server, runtime))
+            await stop.unless_asked(check_providers(client, parts.providers))
             async with _working(client, parts):
                 ready(Serving(server, parts))
                 if not await _asked_before_end(stop, server):

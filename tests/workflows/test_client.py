@@ -16,6 +16,7 @@ from garrison.models.cluster_state import Phase
 from garrison.models.cluster_status import ClusterStatus
 from garrison.models.group import WorkloadState
 from garrison.models.offer import OfferQuery
+from garrison.workers.running_costs import check_providers
 from tests.workflows.conftest import Story
 
 SOON = timedelta(seconds=20)
@@ -103,6 +104,29 @@ async def test_nobody_can_log_in_to_machines_on_paper(story: Story) -> None:
         await story.clusters.wait(spec.name, phases={Phase.TERMINATED}, timeout=SOON)
 
     assert [connection.command for connection in connections] == [None]
+
+
+async def test_a_provider_with_machines_cannot_be_removed_from_the_settings(story: Story) -> None:
+    async def complaint(configured: list[str]) -> str:
+        try:
+            await check_providers(story.client, configured)
+        except InvalidSpec as error:
+            return str(error)
+        return ""
+
+    spec = story.spec(name="Keeps-1")
+    async with story.worker():
+        await story.clusters.quote(spec)
+        quoted = await complaint([])
+        await story.clusters.launch("Keeps-1")
+        await story.clusters.wait("Keeps-1", phases={Phase.RUNNING}, timeout=SOON)
+        kept, removed = await complaint([story.name]), await complaint(["other"])
+        await story.clusters.terminate("Keeps-1")
+        await story.clusters.wait("Keeps-1", phases={Phase.TERMINATED}, timeout=SOON)
+
+    assert story.name not in quoted  # which holds no machine
+    assert story.name not in kept
+    assert f"providers.{story.name}: is missing, and has Keeps-1" in removed
 
 
 async def test_without_a_worker_the_answer_says_so(story: Story) -> None:
