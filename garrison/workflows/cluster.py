@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
-    from garrison.activities.installation import InstallationActivities
-    from garrison.activities.provider import ProviderActivities
-    from garrison.activities.workload import WorkloadActivities
     from garrison.domain import cluster_outcome as outcome
     from garrison.domain import cluster_plan as plan
     from garrison.domain import lifecycle
@@ -36,14 +32,11 @@ with workflow.unsafe.imports_passed_through():
         ClusterInput,
         LaunchRequest,
         LookRequest,
-        PlaceAnswer,
         PlaceRequest,
-        PurchaseAnswer,
         QuoteAck,
         QuoteAnswer,
         QuoteQuery,
         QuoteRequest,
-        QuoteTerms,
         RecoverRequest,
         RecoverySwitch,
         RestartAnswer,
@@ -54,25 +47,14 @@ with workflow.unsafe.imports_passed_through():
     from garrison.models.cluster_status import ClusterStatus
     from garrison.models.group import NodeStatus, RestartResult
     from garrison.models.observation import Observation
-    from garrison.models.queues import provider_queue
     from garrison.models.quote import QuoteRefusal
+    from garrison.workflows import cluster_calls as calls
+    from garrison.workflows.patience import Patience, never
     from garrison.workflows.visibility import cluster_attributes, cluster_memo
 
 FIRST_QUOTE_WITHIN = timedelta(minutes=1)
 RENEW_EVENTS = 2_000
 DEADMAN_JITTER = 0.2
-QUICK = timedelta(seconds=30)
-HEARTBEAT = timedelta(seconds=30)
-LONG = timedelta(minutes=30)
-QUOTE_RETRY = RetryPolicy(maximum_attempts=4, maximum_interval=timedelta(seconds=5))
-PATIENT = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=30))
-EAGER = RetryPolicy(
-    initial_interval=timedelta(milliseconds=500), maximum_interval=timedelta(seconds=5)
-)
-ONCE = RetryPolicy(maximum_attempts=1)
-"""For steps that the plan itself repeats, so that each failure is seen."""
-
-T = TypeVar("T")
 
 
 class Request(Protocol):
@@ -87,11 +69,6 @@ class Request(Protocol):
 def _key(verb: str, request: Request) -> str:
     """Return what an answer is kept under; one id may be used for one update of each kind."""
     return f"{verb}/{request.request_id}"
-
-
-def never() -> bool:
-    """Say that a step stays worth doing, whatever happens."""
-    return False
 
 
 @workflow.defn(name="Cluster")
@@ -111,8 +88,7 @@ class ClusterWorkflow:
         )
         self._changes = 0
         self._published: tuple[object, ...] = ()
-        self._timer_at: datetime | None = None
-        self._timer: asyncio.Future[None] | None = None
+        self._patience = Patience(self._cancelled)
 
     @workflow.run
     async def run(self, life: ClusterInput) -> ClusterStatus:
@@ -127,8 +103,7 @@ class ClusterWorkflow:
                     break
                 await self._carry_out(step)
             except asyncio.CancelledError:
-                # Cancel, from the Temporal UI say, means terminate.
-                self._terminate("", "cancelled in Temporal")
+                self._cancelled()
         await workflow.wait_condition(workflow.all_handlers_finished)
         return self._end()
 
@@ -286,6 +261,10 @@ class ClusterWorkflow:
         self._changes += 1
         return lifecycle.accept_terminate(self._state, now=workflow.now(), by=by, why=why)
 
+    def _cancelled(self) -> None:
+        # Cancel, from the Temporal UI say, means terminate.
+        self._terminate("", "cancelled in Temporal")
+
     # Steps
 
     async def _carry_out(self, step: plan.Step) -> None:
@@ -333,28 +312,11 @@ class ClusterWorkflow:
         seen = self._changes
         if until is None and self._state.phase is None:
             until = workflow.now() + FIRST_QUOTE_WITHIN
-        await self._until(lambda: self._changes != seen or self._should_renew(), until, why)
+        await self._patience.until(
+            lambda: self._changes != seen or self._should_renew(), until, why
+        )
         if self._state.phase is None and self._changes == seen:
             self._terminate("", "no quote was asked for")
-
-    async def _until(self, condition: Callable[[], bool], until: datetime | None, why: str) -> None:
-        """Wait for the condition or the time, keeping the timer while the time stays the same."""
-        if until != self._timer_at:
-            self._set_timer(until, why)
-        await workflow.wait_condition(lambda: condition() or self._timer_done())
-        if self._timer_done():
-            self._set_timer(None, why)
-
-    def _set_timer(self, until: datetime | None, why: str) -> None:
-        if self._timer is not None and not self._timer.done():
-            self._timer.cancel()
-        self._timer_at, self._timer = until, None
-        if until is not None:
-            pause = max(until - workflow.now(), timedelta(0))
-            self._timer = asyncio.ensure_future(workflow.sleep(pause, summary=why))
-
-    def _timer_done(self) -> bool:
-        return self._timer is not None and self._timer.done()
 
     def _should_renew(self) -> bool:
         info = workflow.info()
@@ -373,37 +335,6 @@ class ClusterWorkflow:
             memo=workflow.memo(),
             search_attributes=workflow.info().typed_search_attributes,
         )
-
-    async def _interruptible(
-        self, call: Awaitable[T], interrupted: Callable[[], bool] | None = None
-    ) -> T:
-        """Await an activity; cancel it, and await its outcome, when it has become pointless.
-
-        Args:
-            call: A started activity.
-            interrupted: When it is pointless; by default once a terminate is accepted.
-
-        Raises:
-            ActivityError: The activity failed or was cancelled.
-        """
-        handle = asyncio.ensure_future(call)
-        pointless = interrupted or self._terminating
-        while not handle.done():
-            try:
-                await workflow.wait_condition(lambda: handle.done() or pointless())
-            except asyncio.CancelledError:
-                self._terminate("", "cancelled in Temporal")
-            if not handle.done() and pointless():
-                handle.cancel()
-                await self._outcome_of(handle)
-        return handle.result()
-
-    async def _outcome_of(self, handle: asyncio.Future[Any]) -> None:
-        while not handle.done():
-            try:
-                await workflow.wait_condition(handle.done)
-            except asyncio.CancelledError:
-                self._terminate("", "cancelled in Temporal")
 
     def _terminating(self) -> bool:
         return self._state.terminate_accepted_at is not None
@@ -424,50 +355,25 @@ class ClusterWorkflow:
             lifecycle.note_refused(self._state, intent.quote_id, failure)
 
     async def _quote(self, intent: QuoteIntent) -> None:
-        terms: QuoteTerms = await self._interruptible(
-            workflow.start_local_activity_method(
-                InstallationActivities.quote_terms, start_to_close_timeout=QUICK
-            )
-        )
+        terms = await self._patience.outcome(calls.read_terms(), self._terminating)
         self._state.deadman = terms.deadman
-        names = providers_to_ask(intent.spec, terms)
-        answers: list[PlaceAnswer] = await self._interruptible(
-            asyncio.gather(*(self._place(intent, name, terms) for name in names))
-        )
+        shape = intent.spec.shape()
+        asked = [
+            calls.find_places(PlaceRequest(shape=shape, provider=name, limits=terms.limits))
+            for name in providers_to_ask(intent.spec, terms)
+        ]
+        answers = await self._patience.outcome(asyncio.gather(*asked), self._terminating)
         place = merge_places(answers, intent.spec.nodes)
         if self._state.pending_quote != intent:
             return  # a newer wish came in
         quote = quote_cluster(intent, place, terms, now=workflow.now())
         lifecycle.note_quoted(self._state, quote, intent.spec, now=workflow.now())
 
-    async def _place(self, intent: QuoteIntent, provider: str, terms: QuoteTerms) -> PlaceAnswer:
-        return await workflow.execute_activity_method(
-            ProviderActivities.place_cluster,
-            PlaceRequest(shape=intent.spec.shape(), provider=provider, limits=terms.limits),
-            task_queue=provider_queue(provider),
-            start_to_close_timeout=timedelta(seconds=10),
-            schedule_to_close_timeout=timedelta(seconds=45),
-            retry_policy=QUOTE_RETRY,
-            summary=f"offers of {provider}",
-        )
-
     async def _buy(self) -> None:
         outcome.note_purchase_called(self._state)
-        order = purchase_request(self._state)
-        group = order.request
+        call = calls.buy(purchase_request(self._state))
         try:
-            answer: PurchaseAnswer = await self._interruptible(
-                workflow.start_activity_method(
-                    ProviderActivities.purchase_group,
-                    order,
-                    task_queue=self._queue(),
-                    start_to_close_timeout=timedelta(minutes=10),
-                    heartbeat_timeout=HEARTBEAT,
-                    retry_policy=PATIENT,
-                    cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-                    summary=f"buy {group.count} x {group.instance_type} in {group.region}",
-                )
-            )
+            answer = await self._patience.outcome(call, self._terminating)
         except ActivityError as error:
             self._note_purchase_error(error)
             return
@@ -489,17 +395,8 @@ class ClusterWorkflow:
             whole = all(node.status is NodeStatus.RUNNING for node in self._state.nodes)
             return self._terminating() or not whole or self._late()
 
-        answer = await self._interruptible_until(
-            workflow.start_activity_method(
-                ProviderActivities.prepare_nodes,
-                prepare_request(self._state),
-                task_queue=self._queue(),
-                start_to_close_timeout=timedelta(minutes=5),
-                heartbeat_timeout=HEARTBEAT,
-                retry_policy=EAGER,
-                cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
-                summary="reach all nodes over SSH",
-            ),
+        answer = await self._patience.outcome_before(
+            calls.prepare(prepare_request(self._state)),
             pointless,
             self._state.start_deadline,
             "start timeout",
@@ -517,17 +414,6 @@ class ClusterWorkflow:
         deadline = self._state.start_deadline
         return deadline is not None and workflow.now() >= deadline
 
-    async def _interruptible_until(
-        self,
-        call: Awaitable[T],
-        pointless: Callable[[], bool],
-        deadline: datetime | None,
-        why: str,
-    ) -> T:
-        if deadline != self._timer_at:
-            self._set_timer(deadline, why)
-        return await self._interruptible(call, lambda: pointless() or self._timer_done())
-
     async def _start_workloads(self, ranks: tuple[int, ...]) -> None:
         boots = {rank: self._state.nodes[rank].incarnation for rank in ranks}
 
@@ -540,17 +426,8 @@ class ClusterWorkflow:
             wanted = plan.wants_recovery(self._state, now=workflow.now())
             return self._terminating() or not same or wanted
 
-        answer = await self._interruptible_until(
-            workflow.start_activity_method(
-                WorkloadActivities.start_workloads,
-                start_request(self._state, ranks),
-                task_queue=self._queue(),
-                start_to_close_timeout=timedelta(minutes=5),
-                heartbeat_timeout=HEARTBEAT,
-                retry_policy=PATIENT,
-                cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
-                summary=f"start the command on {len(ranks)} nodes",
-            ),
+        answer = await self._patience.outcome_before(
+            calls.start_workloads(start_request(self._state, ranks)),
             pointless,
             plan.call_ends_at(self._state, now=workflow.now()),
             "something more urgent is due",
@@ -561,20 +438,8 @@ class ClusterWorkflow:
         if self._state.recovery.attempt is None:
             outcome.begin_attempt(self._state, ranks, now=workflow.now())
             self._publish()
-        calls = {
-            request.rank: asyncio.ensure_future(
-                workflow.start_activity_method(
-                    ProviderActivities.restart_node,
-                    request,
-                    task_queue=self._queue(),
-                    start_to_close_timeout=timedelta(minutes=5),
-                    heartbeat_timeout=HEARTBEAT,
-                    retry_policy=PATIENT,
-                    cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
-                    summary=f"restart node {request.rank}",
-                )
-            )
-            for request in restart_requests(self._state, ranks)
+        restarts = {
+            request.rank: calls.restart(request) for request in restart_requests(self._state, ranks)
         }
 
         def pointless() -> bool:
@@ -582,9 +447,9 @@ class ClusterWorkflow:
 
         ends_at = plan.call_ends_at(self._state, now=workflow.now())
         answers: dict[int, RestartAnswer] = {}
-        for rank, call in calls.items():
+        for rank, call in restarts.items():
             try:
-                answers[rank] = await self._interruptible_until(
+                answers[rank] = await self._patience.outcome_before(
                     call, pointless, ends_at, "restart timeout"
                 )
             except ActivityError as error:
@@ -600,31 +465,12 @@ class ClusterWorkflow:
     async def _save_logs(self) -> None:
         self._state.logs_saved = True  # once: never a reason to keep a machine
         request = save_logs_request(self._state)
-        if request is None:
-            return
-        call = workflow.start_activity_method(
-            WorkloadActivities.save_logs,
-            request,
-            task_queue=self._queue(),
-            start_to_close_timeout=timedelta(seconds=25),
-            schedule_to_close_timeout=timedelta(seconds=40),
-            heartbeat_timeout=HEARTBEAT,
-            retry_policy=ONCE,
-            summary="fetch the logs",
-        )
-        await self._interruptible(call, never)
+        if request is not None:
+            await self._patience.outcome(calls.save_logs(request), never)
 
     async def _delete(self, look_at: datetime) -> None:
-        call = workflow.start_activity_method(
-            ProviderActivities.delete_groups,
-            delete_request(self._state, look_at),
-            task_queue=self._queue(),
-            start_to_close_timeout=timedelta(minutes=2),
-            heartbeat_timeout=HEARTBEAT,
-            retry_policy=ONCE,
-            summary="delete by token",
-        )
-        answer = await self._interruptible(call, never)
+        call = calls.delete(delete_request(self._state, look_at))
+        answer = await self._patience.outcome(call, never)
         outcome.note_deleted(
             self._state,
             ended_at=answer.ended_at,
@@ -632,20 +478,13 @@ class ClusterWorkflow:
         )
 
     async def _look(self, step: plan.LookAt) -> None:
-        provider = lifecycle.facts_of(self._state).name
-        call = workflow.start_activity_method(
-            InstallationActivities.ensure_watch,
-            LookRequest(
-                provider=provider,
-                owner=workflow.info().workflow_id,
-                uid=self._state.uid,
-                not_before=step.not_before,
-            ),
-            start_to_close_timeout=QUICK,
-            retry_policy=PATIENT,
-            summary="deadman probe" if step.deadman else f"ask the watch of {provider}",
+        request = LookRequest(
+            provider=lifecycle.facts_of(self._state).name,
+            owner=workflow.info().workflow_id,
+            uid=self._state.uid,
+            not_before=step.not_before,
         )
-        await self._interruptible(call, never)
+        await self._patience.outcome(calls.ask_watch(request, deadman=step.deadman), never)
         outcome.note_asked(self._state, not_before=step.not_before)
         if step.deadman:
             self._state.deadman_at = workflow.now() + self._deadman_pause()
@@ -666,9 +505,6 @@ class ClusterWorkflow:
         workflow.upsert_search_attributes(attributes)
         workflow.upsert_memo(memo)
         self._published = (attributes, memo)
-
-    def _queue(self) -> str:
-        return provider_queue(lifecycle.facts_of(self._state).name)
 
     def _jitter(self) -> float:
         return workflow.random().uniform(-1, 1)

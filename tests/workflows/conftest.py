@@ -45,7 +45,8 @@ Clock = Callable[[], datetime]
 Claim = Callable[[ClusterStatus], bool]
 
 BIN = Path(sys.executable).parent
-SOON = timedelta(seconds=20)
+SOON = timedelta(seconds=45)
+"""A deadline for what takes a second or two, on a machine that is busy with other things."""
 
 
 class Story:
@@ -245,14 +246,18 @@ class LosableAsks:
 
 
 class VirtualStory(Story):
-    """A story in which hours pass at once; its watch is this object, by hand."""
+    """A story in which hours pass at once; its watch is this object, by hand.
+
+    Not for what cancels an activity between two of its tries: on the time-skipping server that
+    can stop time for good.
+    """
 
     def __init__(self, environment: WorkflowEnvironment, folder: Path, clock: Clock) -> None:
         super().__init__(
             environment.client,
             folder,
             clock=clock,
-            boot=timedelta(seconds=60),
+            boot=timedelta(seconds=14),
             effect_bound=timedelta(seconds=30),
         )
         self._environment = environment

@@ -22,7 +22,7 @@ from garrison.errors import (
 from garrison.models.cluster import ClusterSpec
 from garrison.models.cluster_state import Phase
 from garrison.providers.simulated.faults import Call, Fault
-from tests.workflows.conftest import Story, VirtualStory, in_phase, phases
+from tests.workflows.conftest import SOON, Story, VirtualStory, in_phase, phases
 
 MINUTE = timedelta(minutes=1)
 
@@ -318,22 +318,18 @@ async def test_a_cluster_is_terminated_when_its_lifetime_is_over(virtual: Virtua
     assert virtual.machines(quote.uid) == []
 
 
-async def test_a_lifetime_ends_also_while_the_command_cannot_be_started(
-    virtual: VirtualStory,
-) -> None:
-    virtual.fault(Call.START_WORKLOAD, code="ConnectionReset", rank=1, times=None)
+async def test_a_lifetime_ends_also_while_the_command_cannot_be_started(story: Story) -> None:
+    story.fault(Call.START_WORKLOAD, code="ConnectionReset", rank=1, times=None)
 
-    async with virtual.worker():
-        quote = await virtual.quote(command=["train"])
-        await virtual.clusters.launch(quote.name, max_lifetime=timedelta(hours=2))
-        running = await virtual.until(quote.name, in_phase(Phase.RUNNING))
-        await virtual.sleep(timedelta(hours=2))
-        ended = await virtual.ended(quote.name)
+    async with story.worker():
+        quote = await story.quote(command=["train"])
+        await story.clusters.launch(quote.name, max_lifetime=timedelta(seconds=2))
+        ended = await story.clusters.wait(quote.name, phases={Phase.TERMINATED}, timeout=SOON)
 
-    assert running.ready_at is not None
+    assert ended.ready_at is not None
     assert ended.billed_until is not None
-    assert ended.billed_until - running.ready_at < timedelta(hours=2, minutes=1)
-    assert virtual.machines(quote.uid) == []
+    assert ended.billed_until - ended.ready_at < timedelta(seconds=4)
+    assert story.machines(quote.uid) == []
 
 
 async def test_a_quote_answers_the_same_request_with_the_same_quote(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -10,7 +11,7 @@ from garrison.errors import ConflictPhase, ErrorCode, RecoveryExhausted
 from garrison.models.cluster_state import Phase
 from garrison.models.cluster_status import ClusterStatus
 from garrison.providers.simulated.faults import Call, Fault
-from tests.workflows.conftest import Claim, VirtualStory, in_phase, reasons, statuses
+from tests.workflows.conftest import Claim, Story, VirtualStory, in_phase, reasons, statuses
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
@@ -232,53 +233,50 @@ async def test_an_hour_of_health_closes_the_episode(virtual: VirtualStory) -> No
     assert again.recovery.episode == 2
 
 
-async def test_restarts_that_are_never_answered_are_attempts_that_end(
-    virtual: VirtualStory,
-) -> None:
-    virtual.fault(Call.RESTART, code="ConnectionReset", times=None)
+async def test_restarts_that_are_never_answered_are_an_attempt_that_ends(story: Story) -> None:
+    story.use(start_timeout=timedelta(seconds=2))
+    story.fault(Call.RESTART, code="ConnectionReset", times=None)
 
-    async with virtual.worker():
-        running = await virtual.running(recovery={"automatic": True})
-        await _degraded(virtual, running.name)
-        spent = await virtual.until(running.name, _exhausted, within=2 * HOUR, every=2 * MINUTE)
-        calls = len(virtual.calls(Call.RESTART))
-        await virtual.watch(2 * HOUR, every=20 * MINUTE)
+    async with story.worker():
+        running = await story.running(recovery={"automatic": True})
+        story.console.kill(story.node_id(1))
+        tried = await story.until(running.name, _has_tried(1))
+        calls = len(story.calls(Call.RESTART))
+        await asyncio.sleep(2)
 
-    assert spent.recovery.attempts == 3
-    answers = [event.message for event in spent.events if event.reason == "NodeRestart"]
-    assert ["did not answer in time" in text for text in answers] == [True] * 3
-    assert len(virtual.calls(Call.RESTART)) == calls
+    (answer,) = [event.message for event in tried.events if event.reason == "NodeRestart"]
+    assert "did not answer in time" in answer
+    assert tried.phase is Phase.DEGRADED
+    assert tried.recovery.next_attempt_at is not None
+    assert len(story.calls(Call.RESTART)) == calls
 
 
-async def test_a_node_that_comes_back_ends_the_restart_that_was_still_tried(
-    virtual: VirtualStory,
-) -> None:
-    virtual.fault(Call.RESTART, code="ConnectionReset", times=None)
+async def test_a_node_that_comes_back_ends_the_restart_that_was_still_tried(story: Story) -> None:
+    story.fault(Call.RESTART, code="ConnectionReset", times=None)
 
-    async with virtual.worker():
-        running = await virtual.running(recovery={"automatic": True})
-        await _degraded(virtual, running.name)
-        virtual.console.revive(virtual.node_id(1))
-        whole = await virtual.until(running.name, in_phase(Phase.RUNNING))
-        calls = len(virtual.calls(Call.RESTART))
-        await virtual.watch(HOUR, every=20 * MINUTE)
+    async with story.worker():
+        running = await story.running(recovery={"automatic": True})
+        story.console.kill(story.node_id(1))
+        await story.until(running.name, in_phase(Phase.DEGRADED))
+        story.console.revive(story.node_id(1))
+        whole = await story.until(running.name, in_phase(Phase.RUNNING))
+        calls = len(story.calls(Call.RESTART))
+        await asyncio.sleep(2)
 
     assert not whole.recovery.in_progress
-    assert len(virtual.calls(Call.RESTART)) <= calls + 1
+    assert len(story.calls(Call.RESTART)) == calls
+    assert [m["incarnation"] for m in story.machines(running.uid)] == [1, 2]
 
 
-async def test_recovery_does_not_wait_for_a_command_that_cannot_be_started(
-    virtual: VirtualStory,
-) -> None:
-    virtual.fault(Call.START_WORKLOAD, code="ConnectionReset", rank=0, times=None)
+async def test_recovery_does_not_wait_for_a_command_that_cannot_be_started(story: Story) -> None:
+    story.fault(Call.START_WORKLOAD, code="ConnectionReset", rank=0, times=None)
 
-    async with virtual.worker():
-        running = await virtual.running(command=["train"])
-        await virtual.watch(MINUTE)
-        await _degraded(virtual, running.name)
-        await virtual.watch(MINUTE)
-        await virtual.clusters.recover(running.name)
-        whole = await virtual.until(running.name, in_phase(Phase.RUNNING))
+    async with story.worker():
+        running = await story.running(command=["train"])
+        story.console.kill(story.node_id(1))
+        await story.until(running.name, in_phase(Phase.DEGRADED))
+        await story.clusters.recover(running.name)
+        whole = await story.until(running.name, in_phase(Phase.RUNNING))
 
     assert [node.restarts for node in whole.nodes] == [0, 1]
 

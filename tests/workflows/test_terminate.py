@@ -14,6 +14,7 @@ from garrison.errors import NotFound
 from garrison.models.cluster_messages import TerminateAck
 from garrison.models.cluster_state import Phase
 from garrison.models.cluster_status import ClusterStatus
+from garrison.models.observation import Observation
 from garrison.models.queues import TASK_QUEUE, WATCH_QUEUE, provider_queue
 from garrison.providers.simulated.faults import Call, Fault, When
 from garrison.workers.main import build_worker
@@ -91,18 +92,21 @@ async def test_a7b_terminate_while_the_purchase_is_under_way(
 
 
 async def test_a7b_a_purchase_that_takes_effect_after_it_was_given_up_is_given_back(
-    virtual: VirtualStory,
+    story: Story,
 ) -> None:
-    virtual.fault(Call.LAUNCH, Fault.DELAYED_EFFECT, seconds=20, times=None)
+    story.use(effect_bound=timedelta(seconds=3))
+    story.fault(Call.LAUNCH, Fault.DELAYED_EFFECT, seconds=2, times=None)
 
-    async with virtual.worker():
-        quote = await virtual.launched()
-        while not virtual.calls(Call.LAUNCH):
+    async with story.worker():
+        quote = await story.launched()
+        while not story.calls(Call.LAUNCH):
             await asyncio.sleep(0.01)
-        ack = await virtual.clusters.terminate(quote.name)
-        ended = await _gone(virtual, quote.name, ack)
+        ack = await story.clusters.terminate(quote.name)
+        ended = await story.clusters.wait(quote.name, phases={Phase.TERMINATED}, timeout=SOON)
 
-    assert virtual.console.peak(uid=ended.uid) == 2
+    assert ended.terminate_accepted_at == ack.accepted_at
+    assert story.console.peak(uid=ended.uid) == 2
+    assert story.machines() == []
 
 
 async def test_a7c_terminate_when_two_of_three_nodes_exist(virtual: VirtualStory) -> None:
@@ -120,19 +124,20 @@ async def test_a7c_terminate_when_two_of_three_nodes_exist(virtual: VirtualStory
     assert virtual.console.peak(uid=quote.uid) == 2
 
 
-async def test_a7d_terminate_when_all_nodes_are_up_but_not_reached(virtual: VirtualStory) -> None:
-    virtual.fault(Call.PREPARE, code="ConnectionReset", times=None)
+async def test_a7d_terminate_when_all_nodes_are_up_but_not_reached(story: Story) -> None:
+    story.fault(Call.PREPARE, code="ConnectionReset", times=None)
 
-    async with virtual.worker():
-        quote = await virtual.launched()
-        await virtual.until(quote.name, lambda one: statuses(one) == ["running"] * 2)
-        before = await virtual.status(quote.name)
-        ack = await virtual.clusters.terminate(quote.name)
-        ended = await _gone(virtual, quote.name, ack)
+    async with story.worker():
+        quote = await story.launched()
+        before = await story.until(quote.name, lambda one: statuses(one) == ["running"] * 2)
+        ack = await story.clusters.terminate(quote.name)
+        ended = await story.clusters.wait(quote.name, phases={Phase.TERMINATED}, timeout=SOON)
 
     assert before.phase is Phase.PROVISIONING
+    assert ended.terminate_accepted_at == ack.accepted_at
     assert ended.ready_at is None
     assert ended.cost_usd == Decimal(0)
+    assert story.machines() == []
 
 
 async def test_a7d_terminate_in_the_moment_in_which_the_last_node_is_reached(
@@ -210,6 +215,28 @@ async def test_a_terminate_signal_from_temporals_ui_needs_no_argument(
 
     assert ended.phase is Phase.TERMINATED
     assert virtual.machines(running.uid) == []
+
+
+async def test_news_that_comes_in_the_moment_in_which_a_life_ends_is_dropped(
+    virtual: VirtualStory,
+) -> None:
+    async with virtual.worker():
+        running = await virtual.running()
+        ack = await virtual.clusters.terminate(running.name)
+        while "ok" not in [call.result for call in virtual.calls(Call.TERMINATE)]:
+            await asyncio.sleep(0.01)
+        await virtual.sleep(timedelta(seconds=1))
+        handle = virtual.handle(running.name)
+        seen = Observation(
+            owner=handle.id, uid=running.uid, provider=virtual.name, begun_at=virtual.clock()
+        )
+        later = [
+            seen.model_copy(update={"begun_at": seen.begun_at + timedelta(milliseconds=number)})
+            for number in range(30)
+        ]
+        telling = [handle.signal("observe", observation) for observation in later]
+        await asyncio.gather(*telling, return_exceptions=True)
+        await _gone(virtual, running.name, ack)
 
 
 async def test_asks_that_got_lost_are_asked_again(virtual: VirtualStory) -> None:
