@@ -25,6 +25,7 @@ from garrison.client.keys import ClientKeys
 from garrison.client.lives import CALL_TIMEOUT, ended_error, latest_life, pinned_life
 from garrison.client.logs import read_log, stream_log
 from garrison.client.nodes import connections_of, log_request, rank_ended, ssh_endpoint
+from garrison.client.retries import with_retries
 from garrison.client.sealer import Sealer
 from garrison.client.ssh import run_ssh
 from garrison.client.translation import translated
@@ -316,6 +317,9 @@ class Clusters:
             if uid is not None and status.uid != uid:
                 life = await pinned_life(self._client, name, uid)
                 status = await self._query(self._handle(name, run_id=life.run_id))
+            elif status.ended_at is None:
+                described = await self._handle(name).describe(rpc_timeout=self._call_timeout)
+                status = with_retries(status, described, _now())
         if status.phase is None:
             raise NotFound(f"there is no cluster {name}")
         return charge_until(status, _now())

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 
+from garrison.client.cluster_rows import KILLED
 from garrison.domain.cluster_call import cluster_workflow_id
 from garrison.errors import GarrisonError, NotFound, QuoteExpired
 from garrison.models.cluster_state import Phase
@@ -45,6 +46,8 @@ async def ended_error(name: str, ended: WorkflowExecution) -> GarrisonError:
     """Return why a closed life takes no change."""
     memo = await ended.memo()
     phase = memo.get("phase")
+    if ended.status in KILLED:
+        return NotFound(f"cluster {name} was terminated in Temporal; its machines are given back")
     if phase is None:
         return NotFound(f"there is no cluster {name}")
     if phase == Phase.EXPIRED:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from garrison.domain import cleanup as proof
 from garrison.domain import recovery as rule
 from garrison.domain.cluster_outcome import ENDED, fail_start, is_exhausted, note_exhausted
-from garrison.domain.health import all_running, doubt_resolved_at, down_ranks
+from garrison.domain.health import all_running, doubt_resolved_at, down_ranks, starting_until
 from garrison.domain.lifecycle import (
     accept_terminate,
     add_event,
@@ -124,9 +124,24 @@ def advance(state: ClusterState, *, now: datetime, jitter: float) -> None:
     elif is_up(state):
         _end_lifetime(state, now)
         _end_attempt(state, now, jitter)
+        _end_endless_boots(state, now)
         state.recovery = rule.close_episode(state.recovery, now=now)
         if is_exhausted(state, now=now):
             note_exhausted(state, now=now)
+
+
+def _end_endless_boots(state: ClusterState, now: datetime) -> None:
+    """A node that boots, as nobody ordered, and never runs is as bad as one that is stopped."""
+    if state.recovery.attempt is not None:
+        return  # which has a deadline of its own
+    limit = facts_of(state).start_timeout
+    for node in state.nodes:
+        end = starting_until(node, limit)
+        if end is not None and now >= end:
+            text = f"booted, but was not ready within {limit}"
+            failed = {"status": NodeStatus.FAILED, "message": text, "since": now}
+            state.nodes[node.rank] = node.model_copy(update=failed)
+            add_event(state, "NodeFailed", f"node {node.rank} {text}", now=now, node=node.rank)
 
 
 def _expire(state: ClusterState, now: datetime) -> None:
@@ -250,6 +265,7 @@ def _plan_up(state: ClusterState, now: datetime) -> Step:
         "max_lifetime": lifetime_ends_at(state),
         "recovery episode closes": rule.closes_at(state.recovery),
         "deadman probe": state.deadman_at,
+        "boot timeout": _boots_end_at(state),
     }
     return _look_or_wait(state, now, times)
 
@@ -321,6 +337,14 @@ def _await_look(cleanup: Cleanup, step: proof.Await, now: datetime) -> Step:
     if step.until is None or overdue < step.until:
         return Wait(overdue, "ask the watch again")
     return Wait(step.until, "delete again")
+
+
+def _boots_end_at(state: ClusterState) -> datetime | None:
+    if state.recovery.attempt is not None:
+        return None
+    limit = facts_of(state).start_timeout
+    ends = [starting_until(node, limit) for node in state.nodes]
+    return min((end for end in ends if end is not None), default=None)
 
 
 def _look_or_wait(state: ClusterState, now: datetime, times: dict[str, datetime | None]) -> Step:

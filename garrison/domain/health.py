@@ -93,13 +93,20 @@ def observe_nodes(
         now: For the events.
     """
     listed = listed_nodes(observation.groups, token)
-    after = [_observe(node, listed.get(node.rank), observation.begun_at, settled) for node in nodes]
+    after = [
+        _dated(node, _observe(node, listed.get(node.rank), observation.begun_at, settled), now)
+        for node in nodes
+    ]
     events = [
         event
         for old, new in zip(nodes, after, strict=True)
         for event in _events(old, new, observation.provider, now)
     ]
     return Look(after, events)
+
+
+def _dated(old: ClusterNode, new: ClusterNode, now: datetime) -> ClusterNode:
+    return new if new.status is old.status else new.model_copy(update={"since": now})
 
 
 def _observe(
@@ -139,7 +146,7 @@ def _ssh(node: ClusterNode, listed: Node) -> object:
 
 def _missing(node: ClusterNode, begun_at: datetime) -> ClusterNode:
     if node.status in {NodeStatus.TERMINATED, NodeStatus.LOST}:
-        return node
+        return node.model_copy(update={"doubt": None})  # what it was doubted for is broken off
     return _doubted(node, missing=True, begun_at=begun_at)
 
 
@@ -185,6 +192,13 @@ def doubt_resolved_at(nodes: Iterable[ClusterNode]) -> datetime | None:
         if node.doubt is not None and node.status not in {NodeStatus.LOST, NodeStatus.UNREACHABLE}
     ]
     return min(times, default=None)
+
+
+def starting_until(node: ClusterNode, timeout: timedelta) -> datetime | None:
+    """Return when a node that boots by itself is given up, None for any other node."""
+    if node.status not in {NodeStatus.PENDING, NodeStatus.STARTING} or node.since is None:
+        return None
+    return node.since + timeout
 
 
 def down_ranks(nodes: Iterable[ClusterNode]) -> tuple[int, ...]:

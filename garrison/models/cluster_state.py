@@ -73,6 +73,7 @@ class ClusterNode(Message):
 
     Attributes:
         seen: Whether any list has ever shown it.
+        since: When its status was last seen to change.
         restarts: Restarts in place that Garrison ordered.
         started: Boot and command generation for which the workload was last started.
     """
@@ -87,6 +88,7 @@ class ClusterNode(Message):
     incarnation: int = 1
     restarts: int = 0
     seen: bool = False
+    since: Time | None = None
     doubt: Doubt | None = None
     failure: ErrorCode | None = None
     message: str | None = None

@@ -12,12 +12,22 @@ from garrison.domain.cluster_outcome import (
     note_purchase_called,
     note_purchase_failed,
     note_purchased,
+    observe,
 )
-from garrison.domain.cluster_plan import Buy, DeleteAll, Finish, Wait, advance, plan_next
+from garrison.domain.cluster_plan import (
+    Buy,
+    DeleteAll,
+    Finish,
+    Restart,
+    Wait,
+    advance,
+    plan_next,
+)
 from garrison.domain.lifecycle import (
     NEXT,
     accept_launch,
     accept_recover,
+    accept_recovery_switch,
     accept_terminate,
     check_launchable,
     check_life,
@@ -43,6 +53,7 @@ from garrison.models.cluster import ClusterSpec
 from garrison.models.cluster_messages import LaunchRequest, PurchaseAnswer, QuoteRequest
 from garrison.models.cluster_state import CLOSED_PHASES, ClusterState, Failure, Phase
 from garrison.models.group import Group, Node, NodeStatus, Refusal
+from garrison.models.observation import Observation
 from garrison.models.offer import Offer
 from garrison.models.provider import ProviderFacts
 from garrison.models.quote import Quote
@@ -351,3 +362,25 @@ def test_only_the_last_hundred_events_are_kept() -> None:
         accept_recover(state, now=NOW, by="ann")
 
     assert len(state.events) == 100
+
+
+def seen(*statuses: NodeStatus, at: datetime) -> Observation:
+    return Observation(
+        owner="cluster/train", uid="life", provider="cloud", begun_at=at, groups=(group(*statuses),)
+    )
+
+
+def test_a_node_that_boots_for_ever_is_given_up_and_recovered() -> None:
+    state = bought(launched())
+    observe(state, seen(NodeStatus.RUNNING, NodeStatus.RUNNING, at=NOW), now=NOW)
+    note_ready(state, now=NOW)
+    accept_recovery_switch(state, automatic=True, max_attempts=None, now=NOW, by="ann")
+    observe(state, seen(NodeStatus.RUNNING, NodeStatus.STARTING, at=LATER), now=LATER)
+    end = LATER + timedelta(minutes=20)
+    assert state.phase is Phase.DEGRADED
+    assert plan_next(state, now=LATER) == Wait(end, "boot timeout")
+
+    advance(state, now=end, jitter=0)
+
+    assert state.nodes[1].status is NodeStatus.FAILED
+    assert plan_next(state, now=end) == Restart((1,))

@@ -11,11 +11,12 @@ from garrison.client.clusters import Clusters
 from garrison.client.offers import Offers
 from garrison.client.providers import Providers
 from garrison.client.waiting import wait_for
-from garrison.errors import InvalidSpec, NotFound, ServiceUnreachable, Unsupported
+from garrison.errors import ErrorCode, InvalidSpec, NotFound, ServiceUnreachable, Unsupported
 from garrison.models.cluster_state import Phase
 from garrison.models.cluster_status import ClusterStatus
 from garrison.models.group import WorkloadState
 from garrison.models.offer import OfferQuery
+from garrison.providers.simulated.faults import Call
 from garrison.workers.running_costs import check_providers
 from tests.workflows.conftest import Story
 
@@ -127,6 +128,37 @@ async def test_a_provider_with_machines_cannot_be_removed_from_the_settings(stor
     assert story.name not in quoted  # which holds no machine
     assert story.name not in kept
     assert f"providers.{story.name}: is missing, and has Keeps-1" in removed
+
+
+async def test_a_call_that_fails_and_is_tried_again_is_shown(story: Story) -> None:
+    spec = story.spec(name="Blocked-1")
+    story.fault(Call.LAUNCH, code="ConnectionReset", times=None)
+    async with story.worker():
+        await story.clusters.quote(spec)
+        await story.clusters.launch("Blocked-1")
+        status = await wait_for(
+            lambda: story.clusters.get("Blocked-1"),
+            lambda one: one.blocked is not None,
+            timeout=SOON,
+            on_change=None,
+        )
+        await story.clusters.terminate("Blocked-1")
+        await story.clusters.wait("Blocked-1", phases={Phase.TERMINATED}, timeout=SOON)
+
+    assert status.phase is Phase.LAUNCHING
+    assert status.blocked is not None
+    assert status.blocked.code is ErrorCode.PROVIDER_UNREACHABLE
+    assert "ConnectionReset" in status.blocked.message
+    assert story.machines(status.uid) == []
+
+
+async def test_a_life_that_was_ended_in_temporal_says_so(story: Story) -> None:
+    spec = story.spec(name="Killed-1")
+    async with story.worker():
+        await story.clusters.quote(spec)
+        await story.handle("Killed-1").terminate("by hand")
+        with pytest.raises(NotFound, match="terminated in Temporal"):
+            await story.clusters.launch("Killed-1")
 
 
 async def test_without_a_worker_the_answer_says_so(story: Story) -> None:
