@@ -69,13 +69,15 @@ class WorkloadActivities:
         The environment is opened here and goes nowhere but to the nodes.
 
         Raises:
+            InvalidSpec: A secret is missing or cannot be opened; tried again until it can.
             ProviderUnreachable: A node does not answer; nothing is lost by calling again.
         """
         workloads = self._workloads()
         try:
             secret_env = self._open_env(request.sealed_env)
         except InvalidSpec as error:
-            return StartWorkloadsAnswer(failed={n.node.rank: str(error) for n in request.nodes})
+            error.retryable = True  # a secret that is missing today may be put there tomorrow
+            raise
 
         async def start(target: NodeWorkload) -> tuple[int, str | None]:
             return target.node.rank, await self._start(workloads, request, target, secret_env)

@@ -22,7 +22,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from garrison.client.cluster_rows import cluster_row, list_query
 from garrison.client.keys import ClientKeys
-from garrison.client.lives import CALL_TIMEOUT, ended_error, latest_life, pinned_life
+from garrison.client.lives import CALL_TIMEOUT, as_it_is, ended_error, latest_life, pinned_life
 from garrison.client.logs import read_log, stream_log
 from garrison.client.nodes import connections_of, log_request, rank_ended, ssh_endpoint
 from garrison.client.retries import with_retries
@@ -31,7 +31,6 @@ from garrison.client.ssh import run_ssh
 from garrison.client.translation import translated
 from garrison.client.waiting import OnChange, polling, wait_for, workload_ended
 from garrison.domain.cluster_call import cluster_workflow_id
-from garrison.domain.cluster_report import charge_until
 from garrison.errors import (
     ConflictPhase,
     InvalidSpec,
@@ -313,16 +312,18 @@ class Clusters:
             NotFound: There is none of this name, or no such life.
         """
         with translated(f"cluster {name}"):
-            status = await self._query(self._handle(name))
+            handle = self._handle(name)
+            status = await self._query(handle)
             if uid is not None and status.uid != uid:
                 life = await pinned_life(self._client, name, uid)
-                status = await self._query(self._handle(name, run_id=life.run_id))
-            elif status.ended_at is None:
-                described = await self._handle(name).describe(rpc_timeout=self._call_timeout)
-                status = with_retries(status, described, _now())
-        if status.phase is None:
-            raise NotFound(f"there is no cluster {name}")
-        return charge_until(status, _now())
+                handle = self._handle(name, run_id=life.run_id)
+                status = await self._query(handle)
+            if status.phase is None:
+                raise NotFound(f"there is no cluster {name}")
+            if status.ended_at is not None:
+                return status
+            described = await handle.describe(rpc_timeout=self._call_timeout)
+        return as_it_is(with_retries(status, described, _now()), described, _now())
 
     async def _query(self, handle: WorkflowHandle[Any, Any]) -> ClusterStatus:
         status: ClusterStatus = await handle.query(

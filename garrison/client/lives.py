@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 
 from garrison.client.cluster_rows import KILLED
 from garrison.domain.cluster_call import cluster_workflow_id
-from garrison.errors import GarrisonError, NotFound, QuoteExpired
-from garrison.models.cluster_state import Phase
+from garrison.domain.cluster_report import charge_until
+from garrison.errors import ErrorCode, GarrisonError, NotFound, QuoteExpired
+from garrison.models.cluster_state import CLOSED_PHASES, Phase
+from garrison.models.cluster_status import ClusterStatus, ErrorStatus
+from garrison.models.group import NodeStatus
 
+KILLED_TEXT = "was terminated in Temporal; the watch of its provider deletes its machines"
 CALL_TIMEOUT = timedelta(seconds=10)
 
 
@@ -42,12 +46,33 @@ async def pinned_life(client: Client, name: str, uid: str) -> WorkflowExecution:
     raise NotFound(f"there is no life {uid} of a cluster {name}")
 
 
+def as_it_is(status: ClusterStatus, execution: WorkflowExecution, now: datetime) -> ClusterStatus:
+    """Return a status with the cost as of now; a life that Temporal ended is over.
+
+    Such a workflow could not say so itself: its last word is of before it was terminated.
+    """
+    if execution.status not in KILLED or status.phase in CLOSED_PHASES:
+        return charge_until(status, now)
+    end = execution.close_time or now
+    ended = {
+        "phase": Phase.TERMINATED,
+        "ended_at": end,
+        "billed_until": end if status.ready_at else None,
+        "charging_since": None,
+        "last_error": ErrorStatus(code=ErrorCode.CONFLICT_PHASE, message=KILLED_TEXT),
+        "nodes": tuple(
+            node.model_copy(update={"status": NodeStatus.TERMINATED}) for node in status.nodes
+        ),
+    }
+    return charge_until(status, end).model_copy(update=ended)
+
+
 async def ended_error(name: str, ended: WorkflowExecution) -> GarrisonError:
     """Return why a closed life takes no change."""
     memo = await ended.memo()
     phase = memo.get("phase")
     if ended.status in KILLED:
-        return NotFound(f"cluster {name} was terminated in Temporal; its machines are given back")
+        return NotFound(f"cluster {name} {KILLED_TEXT}")
     if phase is None:
         return NotFound(f"there is no cluster {name}")
     if phase == Phase.EXPIRED:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import shlex
 
 from garrison.client.keys import ClientKeys
-from garrison.domain.cluster_call import WORKLOAD
-from garrison.domain.cluster_outcome import ENDED
+from garrison.domain.cluster_outcome import ENDED, WORKLOAD
 from garrison.errors import ConflictPhase, NotFound, Unsupported
 from garrison.models.cluster_messages import ReadLogRequest
 from garrison.models.cluster_state import UP_PHASES

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from garrison.domain.cluster_outcome import restart_token
+from garrison.domain.cluster_outcome import WORKLOAD, restart_token
 from garrison.domain.lifecycle import facts_of
 from garrison.domain.node_environment import hostfile, node_environment
+from garrison.domain.rates import provider_rate, rounded
 from garrison.models.cluster_messages import (
     DeleteRequest,
     NodeWorkload,
@@ -19,9 +20,6 @@ from garrison.models.cluster_messages import (
 from garrison.models.cluster_state import ClusterNode, ClusterState
 from garrison.models.group import GroupRequest, Node, NodeStatus
 from garrison.models.provider import WorkloadSupport
-
-WORKLOAD = "main"
-"""Name of a cluster's workload on each of its nodes."""
 
 
 def owner_id(state: ClusterState) -> str:
@@ -41,6 +39,7 @@ def purchase_request(state: ClusterState) -> PurchaseRequest:
     assert state.quote is not None
     offer = purchase.offer
     facts = facts_of(state)
+    asked = provider_rate(offer, state.spec.nodes)
     group = GroupRequest(
         token=purchase.token,
         owner=owner_id(state),
@@ -53,7 +52,8 @@ def purchase_request(state: ClusterState) -> PurchaseRequest:
         count=state.spec.nodes,
         gpus_per_node=state.quote.gpus_per_node,
         root_disk_gb=state.spec.root_disk_gb,
-        max_usd_per_node_hour=state.quote.node_usd_per_hour,
+        # What the provider asked when it was quoted, which an own price may lie above or below.
+        max_usd_per_node_hour=state.quote.node_usd_per_hour if asked is None else rounded(asked),
         ports=state.spec.ports,
         expose=state.spec.expose,
         options=dict(state.spec.provider_options.get(facts.type, {})),

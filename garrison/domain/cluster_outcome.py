@@ -36,8 +36,11 @@ from garrison.models.cluster_state import (
     Phase,
     Purchase,
 )
-from garrison.models.group import NodeStatus, RestartResult, WorkloadState
+from garrison.models.group import NodeStatus, RestartResult, WorkloadState, WorkloadStatus
 from garrison.models.observation import Observation
+
+WORKLOAD = "main"
+"""Name of a cluster's workload on each of its nodes."""
 
 ENDED = frozenset({WorkloadState.SUCCEEDED, WorkloadState.FAILED, WorkloadState.STOPPED})
 """States in which a command no longer runs and is not started again."""
@@ -420,12 +423,14 @@ def note_started(
     *,
     now: datetime,
 ) -> None:
-    """The command was started on some ranks, for the boots they were in."""
+    """The command was started on some ranks, and cannot be on others, in the boots they were in."""
     for rank in (*started, *failed):
         node = state.nodes[rank]
         mark = (boots[rank], state.generation)
         state.nodes[rank] = node.model_copy(update={"started": mark})
     for rank, text in sorted(failed.items()):
+        work = WorkloadStatus(name=WORKLOAD, state=WorkloadState.FAILED, message=text)
+        state.nodes[rank] = state.nodes[rank].model_copy(update={"workload": work})
         add_event(state, "WorkloadNotStarted", text, now=now, node=rank)
 
 

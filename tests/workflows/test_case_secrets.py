@@ -8,9 +8,10 @@ import logging
 import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
-from garrison.domain.cluster_call import WORKLOAD
-from garrison.errors import InvalidSpec
+from garrison.domain.cluster_outcome import WORKLOAD
 from garrison.models.cluster_messages import QuoteRequest
+from garrison.models.group import WorkloadState
+from garrison.providers.simulated.faults import Call
 from garrison.sealing import open_env
 from garrison.workflows.cluster import ClusterWorkflow
 from tests.workflows.conftest import VirtualStory
@@ -69,13 +70,18 @@ async def test_a_secret_that_was_not_sealed_is_refused_without_being_shown(
     assert SECRET.encode() not in b"".join(event.SerializeToString() for event in events)
 
 
-async def test_a_secret_that_cannot_be_opened_is_told_by_name_only(virtual: VirtualStory) -> None:
+async def test_a_command_that_a_node_refuses_has_failed_there_and_says_why(
+    virtual: VirtualStory,
+) -> None:
+    virtual.fault(Call.START_WORKLOAD, code="InvalidParameterValue", rank=0, times=None)
+
     async with virtual.worker():
-        running = await virtual.running(command=["train"], env={"TOKEN": "secret:not-there"})
+        running = await virtual.running(command=["train"])
         told = await virtual.until(
             running.name, lambda s: any(e.reason == "WorkloadNotStarted" for e in s.events)
         )
 
-    (first, *_) = [e for e in told.events if e.reason == "WorkloadNotStarted"]
-    assert "TOKEN" in first.message
-    assert InvalidSpec.code not in first.message
+    refused = told.nodes[0].workload
+    assert refused is not None
+    assert refused.state is WorkloadState.FAILED
+    assert "InvalidParameterValue" in (refused.message or "")

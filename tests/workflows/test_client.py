@@ -14,7 +14,7 @@ from garrison.client.waiting import wait_for
 from garrison.errors import ErrorCode, InvalidSpec, NotFound, ServiceUnreachable, Unsupported
 from garrison.models.cluster_state import Phase
 from garrison.models.cluster_status import ClusterStatus
-from garrison.models.group import WorkloadState
+from garrison.models.group import NodeStatus, WorkloadState
 from garrison.models.offer import OfferQuery
 from garrison.providers.simulated.faults import Call
 from garrison.workers.running_costs import check_providers
@@ -152,13 +152,47 @@ async def test_a_call_that_fails_and_is_tried_again_is_shown(story: Story) -> No
     assert story.machines(status.uid) == []
 
 
-async def test_a_life_that_was_ended_in_temporal_says_so(story: Story) -> None:
+async def test_a_life_that_was_ended_in_temporal_says_so_and_costs_no_more(story: Story) -> None:
     spec = story.spec(name="Killed-1")
     async with story.worker():
         await story.clusters.quote(spec)
+        await story.clusters.launch("Killed-1")
+        await story.clusters.wait("Killed-1", phases={Phase.RUNNING}, timeout=SOON)
         await story.handle("Killed-1").terminate("by hand")
+        ended = await story.clusters.wait("Killed-1", phases={Phase.TERMINATED}, timeout=SOON)
+        later = await story.clusters.get("Killed-1")
         with pytest.raises(NotFound, match="terminated in Temporal"):
             await story.clusters.launch("Killed-1")
+
+    assert ended.ended_at is not None
+    assert ended.billed_until == ended.ended_at
+    assert ended.cost_usd == later.cost_usd > 0
+    assert [node.status for node in ended.nodes] == [NodeStatus.TERMINATED] * 2
+
+
+async def test_a_missing_secret_is_shown_and_the_command_starts_once_it_is_there(
+    story: Story,
+) -> None:
+    spec = story.spec(name="Secret-1", nodes=1, command=["train"], env={"T": {"secret": "late"}})
+    async with story.worker():
+        await story.clusters.quote(spec)
+        await story.clusters.launch("Secret-1")
+        missing = await wait_for(
+            lambda: story.clusters.get("Secret-1"),
+            lambda one: one.blocked is not None,
+            timeout=SOON,
+            on_change=None,
+        )
+        (story.folder / "secrets").mkdir()
+        (story.folder / "secrets" / "late").write_text("now it is here")
+        started = await story.until("Secret-1", working)
+        await story.clusters.terminate("Secret-1")
+        await story.clusters.wait("Secret-1", phases={Phase.TERMINATED}, timeout=SOON)
+
+    assert missing.blocked is not None
+    assert missing.blocked.code is ErrorCode.INVALID_SPEC
+    assert "env.T" in missing.blocked.message
+    assert started.blocked is None
 
 
 async def test_without_a_worker_the_answer_says_so(story: Story) -> None:
