@@ -74,6 +74,30 @@ class GarrisonError(Exception):
     retry_after_seconds: float | None = None
 
 
+class Faulty(GarrisonError):
+    """An input with mistakes, all of which are told at once.
+
+    Attributes:
+        problems: Each mistake with its field.
+        source: The file's name as the user gave it.
+    """
+
+    def __init__(
+        self, message: str, *, problems: tuple[Problem, ...] = (), source: str | None = None
+    ) -> None:
+        """Join the problems into the message.
+
+        Args:
+            message: What was being read.
+            problems: All mistakes found.
+            source: The file's name as the user gave it.
+        """
+        self.problems = problems
+        self.source = source
+        prefix = f"{source}: " if source else ""
+        super().__init__("\n".join([prefix + message, *(f"  {p}" for p in problems)]))
+
+
 class InsufficientCapacity(GarrisonError):
     """The provider has not enough free machines of this kind here now."""
 
@@ -114,7 +138,7 @@ class ProviderError(GarrisonError):
     retryable = True
 
 
-class Unsupported(GarrisonError):
+class Unsupported(Faulty):
     """The provider or this version of Garrison cannot do it."""
 
     code = ErrorCode.UNSUPPORTED
@@ -137,29 +161,14 @@ class TooManyRequests(GarrisonError):
         self.retry_after_seconds = retry_after_seconds
 
 
-class InvalidSpec(GarrisonError):
+class InvalidSpec(Faulty):
     """The input is not valid; `problems` has every mistake at once."""
 
     code = ErrorCode.INVALID_SPEC
 
-    def __init__(
-        self, message: str, *, problems: tuple[Problem, ...] = (), source: str | None = None
-    ) -> None:
-        """Join the problems into the message.
 
-        Args:
-            message: What was being read.
-            problems: All mistakes found.
-            source: The file's name as the user gave it.
-        """
-        self.problems = problems
-        self.source = source
-        prefix = f"{source}: " if source else ""
-        super().__init__("\n".join([prefix + message, *(f"  {p}" for p in problems)]))
-
-
-class InvalidShape(GarrisonError):
-    """No machine has this shape; the message lists the sizes that exist."""
+class InvalidShape(Faulty):
+    """No machine has this shape, or the operator allows none so large; says what would do."""
 
     code = ErrorCode.INVALID_SHAPE
 
@@ -252,8 +261,9 @@ class PortTaken(GarrisonError):
 
 def _classes() -> dict[ErrorCode, type[GarrisonError]]:
     classes: dict[ErrorCode, type[GarrisonError]] = {}
-    for cls in GarrisonError.__subclasses__():
-        classes[cls.code] = cls
+    for cls in (*GarrisonError.__subclasses__(), *Faulty.__subclasses__()):
+        if cls is not Faulty:
+            classes[cls.code] = cls
     return classes
 
 
@@ -313,7 +323,15 @@ def http_status(code: ErrorCode) -> int:
     return {2: 422, 3: 404, 4: 409}[exit_status(code)]
 
 
-def error_of(code: ErrorCode, message: str) -> GarrisonError:
-    """Return the exception of a code, as a client raises what a workflow answered."""
+def error_of(code: ErrorCode, message: str, *, problems: tuple[Problem, ...] = ()) -> GarrisonError:
+    """Return the exception of a code, as a client raises what a workflow answered.
+
+    Args:
+        code: Of the outcome.
+        message: All of it, the problems too.
+        problems: The same as data; only of an input with mistakes.
+    """
     cls = ERROR_CLASSES.get(code)
+    if problems and cls is not None and issubclass(cls, Faulty):
+        return cls(message.partition("\n")[0], problems=problems)
     return cls(message) if cls is not None else GarrisonError(message)

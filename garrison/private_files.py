@@ -9,6 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and all that is missing above it, for their owner alone."""
+    if not folder.is_dir():
+        # `parents=True` would make those above with the usual mode, open to others.
+        make_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def create_once(path: Path, text: str) -> None:
     """Write a new file; leave one that this or another process made first."""
     with _draft(path, text) as draft, contextlib.suppress(FileExistsError):

@@ -141,7 +141,7 @@ def seal_env(public_text: str, env: Mapping[str, str]) -> dict[str, str]:
         if value.startswith(_SECRET_PREFIX) and _secret_name(value) is None
     ]
     if problems:
-        raise InvalidSpec("is not valid", problems=tuple(problems))
+        raise InvalidSpec("the environment is not valid", problems=tuple(problems))
     return {
         name: value if _travels_as_is(value) else seal(public_text, value)
         for name, value in env.items()

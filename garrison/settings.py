@@ -30,8 +30,8 @@ from garrison.errors import InvalidSpec, NotFound, Problem
 from garrison.models.base import Model, Name
 from garrison.models.cluster import ShapeLimits
 from garrison.models.document import bind, decode, load_document
-from garrison.models.offer import Offer
-from garrison.private_files import create_once
+from garrison.models.offer import CapacityType, Offer
+from garrison.private_files import create_once, make_folder
 
 INSTALLATION_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9-]{0,31}$"
 """Goes into provider tags and names, which are short and of few characters everywhere."""
@@ -45,7 +45,9 @@ def _duration(unit: timedelta) -> BeforeValidator:
             return value
         text = str(value)
         if not _NUMBER.fullmatch(text) or Decimal(text) == 0:
-            raise ValueError(f"must be a number above 0, not {text[:64]!r}")
+            raise ValueError(
+                f"must be a plain number above 0, such as 15 or 0.5, not {text[:64]!r}"
+            )
         return unit * float(text)
 
     return BeforeValidator(convert)
@@ -87,8 +89,13 @@ class PriceOverride(Model):
         return {"usd_per_hour": value} if isinstance(value, str | int | Decimal) else value
 
     def apply(self, offer: Offer) -> Offer:
-        """Return the offer at the operator's price."""
+        """Return the offer at the operator's price, keeping what the provider itself asks."""
         given = self.model_dump(exclude_none=True)
+        if "usd_per_hour" in given:
+            given["provider_usd_per_hour"] = offer.usd_per_hour
+        if "cluster_usd_per_hour" in given:
+            asked = offer.cluster_usd_per_hour
+            given["provider_cluster_usd_per_hour"] = offer.usd_per_hour if asked is None else asked
         if "root_disk_usd_per_gb_month" in given:
             given["root_disk_price_unknown"] = False
         if "usd_per_hour" in given:
@@ -126,9 +133,14 @@ class ProviderSettings(Model):
         return value
 
     def price(self, offer: Offer) -> Offer:
-        """Return an offer with the operator's own price, where one is set."""
+        """Return an offer with the operator's own price, where one is set.
+
+        It is a price of on-demand machines; spot ones keep the provider's.
+        """
         override = self.prices.get(offer.instance_type)
-        return override.apply(offer) if override is not None else offer
+        if override is None or offer.capacity_type is not CapacityType.ON_DEMAND:
+            return offer
+        return override.apply(offer)
 
 
 def _named_types(value: Any) -> Any:
@@ -286,7 +298,7 @@ def installation_id(settings: Settings, *, create: bool) -> str:
         return settings.installation
     path = settings.data_dir / "installation"
     if create and not path.exists():
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(path.parent)
         create_once(path, secrets.token_hex(6) + "\n")
     try:
         found = path.read_text(encoding="utf-8").strip()
@@ -342,7 +354,7 @@ def _says_anything(text: str) -> bool:
 def _check_installation(value: str | None, variable: str) -> None:
     if value is not None and not re.fullmatch(INSTALLATION_PATTERN, value):
         message = "must be 1 to 32 letters, digits or '-', first a letter or digit"
-        raise InvalidSpec("is not valid", problems=(Problem(variable, message),))
+        raise InvalidSpec(f"{variable} is not valid", problems=(Problem(variable, message),))
 
 
 def _absolute(path: Path) -> Path:

@@ -157,8 +157,8 @@ providers:
 
     assert found == [
         "line 1: watch_intervall: is not a known key; did you mean 'watch_interval'?",
-        "line 2: watch_interval: must be a number above 0, not 'soon'",
-        "line 3: quote_valid: must be a number above 0, not '0'",
+        "line 2: watch_interval: must be a plain number above 0, such as 15 or 0.5, not 'soon'",
+        "line 3: quote_valid: must be a plain number above 0, such as 15 or 0.5, not '0'",
         "line 4: limits.max_node: is not a known key; did you mean 'max_nodes'?",
         "line 7: providers.aws.boot_seconds: is for providers of type simulated, not aws",
         "line 8: providers.aws.prices.p5.usd_per_hour: must be a number, not 'free'",

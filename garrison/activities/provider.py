@@ -12,7 +12,7 @@ from temporalio import activity
 from garrison.activities.heartbeat import beating, to_the_end
 from garrison.activities.watches import Watches
 from garrison.domain.placement import choose_offers
-from garrison.errors import GarrisonError, ProviderError
+from garrison.errors import Faulty, GarrisonError, ProviderError
 from garrison.models.cluster_messages import (
     DeleteAnswer,
     DeleteRequest,
@@ -89,7 +89,8 @@ class ProviderActivities:
         try:
             found = choose_offers(request.shape, offers, facts, request.limits)
         except GarrisonError as error:
-            refusal = QuoteRefusal(code=error.code, message=str(error))
+            problems = error.problems if isinstance(error, Faulty) else ()
+            refusal = QuoteRefusal(code=error.code, message=str(error), problems=problems)
             return PlaceAnswer(provider=request.provider, refusal=refusal)
         return PlaceAnswer(
             provider=request.provider,

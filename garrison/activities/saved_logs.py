@@ -28,10 +28,11 @@ class SavedLogs:
             base: Offset in the node's log at which what is kept begins.
         """
         folder = self._folder(cluster, uid)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _make_folder(folder)
         part = folder / f"node-{rank}.part-{os.getpid()}"
+        part.unlink(missing_ok=True)
         try:
-            with part.open("wb") as file:
+            with _open_new(part) as file:
                 yield file
             for old in self._kept(cluster, uid, rank):
                 old.unlink()
@@ -64,7 +65,18 @@ class SavedLogs:
         return LogChunk(offset=base + start, data=data, ended=start + len(data) >= size)
 
     def _folder(self, cluster: str, uid: str) -> Path:
-        return self._root / f"{cluster}-{uid}"
+        return self._root / f"{cluster.lower()}-{uid}"
 
     def _kept(self, cluster: str, uid: str, rank: int) -> list[Path]:
         return sorted(self._folder(cluster, uid).glob(f"node-{rank}@*.log"))
+
+
+def _make_folder(folder: Path) -> None:
+    # `parents=True` would make those above with the usual mode, open to others.
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    for place in reversed(missing):
+        place.mkdir(mode=0o700, exist_ok=True)
+
+
+def _open_new(path: Path) -> BinaryIO:
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")

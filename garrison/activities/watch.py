@@ -16,8 +16,10 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
-from garrison.activities.heartbeat import beating
+from garrison.activities.log_keeper import LogKeeper
 from garrison.activities.owners import Life, Owner, Owners
+from garrison.activities.reaper import Reaper
+from garrison.activities.watch_reports import Reporter
 from garrison.activities.watches import Watches
 from garrison.domain.health import living_nodes
 from garrison.errors import GarrisonError, ProviderUnreachable
@@ -68,13 +70,20 @@ class ProviderWatcher:
     """Watches one provider; its memory is only a memory of what was told."""
 
     def __init__(
-        self, provider: Provider, owners: Owners, watches: Watches, *, clock: Callable[[], datetime]
+        self,
+        provider: Provider,
+        owners: Owners,
+        watches: Watches,
+        *,
+        clock: Callable[[], datetime],
+        keeper: LogKeeper | None = None,
     ) -> None:
         self._provider = provider
         self._name = provider.facts.name
         self._owners = owners
         self._watches = watches
         self._clock = clock
+        self._reaper = Reaper(provider, keeper)
         self._told: dict[Key, str] = {}
         self._pending: dict[str, WatchAsk] = {}
         self._answered: list[WatchAsk] = []
@@ -118,8 +127,12 @@ class ProviderWatcher:
         }
         seen = self._doubt_mass_failure(seen, owners)
         await self._tell_all(seen, owners, result)
-        for key, left in listed.items():
-            await self._settle_leftover(key, left, result)
+        doomed = [
+            group
+            for key, left in listed.items()
+            for group in await self._settle_leftover(key, left, result)
+        ]
+        await asyncio.gather(*(self._reap(group, result) for group in doomed))
         result.busy |= bool(self._pending) or any(
             _is_busy(owners[key], seen[key].groups) for key in owners
         )
@@ -221,35 +234,29 @@ class ProviderWatcher:
         self._told[key] = _digest(seen)
         result.told.append(seen.owner)
 
-    async def _settle_leftover(self, key: Key, groups: tuple[Group, ...], result: Pass) -> None:
-        """Deal with machines whose life is in no list of running owners."""
+    async def _settle_leftover(
+        self, key: Key, groups: tuple[Group, ...], result: Pass
+    ) -> tuple[Group, ...]:
+        """Return those machines to delete whose life is in no list of running owners."""
         owner, uid = key
         if not living_nodes(groups):
-            return
+            return ()
         if self._unknown_until.get(key, result.begun_at) > result.begun_at:
             result.orphans.append(Orphan(owner, uid, groups))
-            return
+            return ()
         life = await self._owners.life_of(owner, uid)
         if life is Life.LIVING:
             result.busy = True
-            return
+            return ()
         if life is Life.UNKNOWN:
             self._unknown_until[key] = result.begun_at + LOOK_UP_AGAIN
             result.orphans.append(Orphan(owner, uid, groups))
-            return
-        for group in groups:
-            await self._reap(group, result)
+            return ()
+        return groups
 
     async def _reap(self, group: Group, result: Pass) -> None:
-        extra = {"owner": group.owner, "uid": group.uid, "token": group.token}
-        try:
-            await self._provider.terminate_group(group.token)
-        except GarrisonError as error:
-            # The machines are still listed in the next pass, which tries again.
-            activity.logger.warning("reap failed", extra={**extra, "error": str(error)})
-            return
-        result.reaped.append(group.token)
-        activity.logger.warning("reaped machines of a closed life", extra=extra)
+        if await self._reaper.reap(group):
+            result.reaped.append(group.token)
 
     def _forget(self, owners: dict[Key, Owner]) -> None:
         self._told = {key: digest for key, digest in self._told.items() if key in owners}
@@ -312,6 +319,7 @@ class WatchActivities:
         interval: timedelta,
         busy_interval: timedelta,
         clock: Callable[[], datetime],
+        keeper: LogKeeper | None = None,
     ) -> None:
         self._providers = providers
         self._owners = owners
@@ -319,16 +327,23 @@ class WatchActivities:
         self._interval = interval
         self._busy_interval = busy_interval
         self._clock = clock
+        self._keeper = keeper
 
     @activity.defn(name="watch_provider")
     async def watch_provider(self, watch: WatchInput) -> WatchResult:
         """Make passes until the workflow wants to be renewed, or the worker stops."""
         watcher = ProviderWatcher(
-            self._providers[watch.provider], self._owners, self._watches, clock=self._clock
+            self._providers[watch.provider],
+            self._owners,
+            self._watches,
+            clock=self._clock,
+            keeper=self._keeper,
         )
+        before = activity.info().heartbeat_details
+        reporter = Reporter(before, interval=self._interval, clock=self._clock)
         try:
-            async with beating(watch.provider):
-                return await self._watch(watcher, watch.provider)
+            async with reporter.beating():
+                return await self._watch(watcher, watch.provider, reporter)
         except asyncio.CancelledError:
             if not activity.is_worker_shutdown():
                 raise
@@ -339,21 +354,29 @@ class WatchActivities:
                 next_retry_delay=timedelta(milliseconds=1),
             ) from None
 
-    async def _watch(self, watcher: ProviderWatcher, name: str) -> WatchResult:
+    async def _watch(self, watcher: ProviderWatcher, name: str, reporter: Reporter) -> WatchResult:
         while True:
-            pause, renew = await self._pass(watcher, name)
+            pause, renew = await self._pass(watcher, name, reporter)
             if renew:
                 return WatchResult(answered=watcher.answered)
             await self._watches.woken(name, timeout_seconds=pause.total_seconds())
 
-    async def _pass(self, watcher: ProviderWatcher, name: str) -> tuple[timedelta, bool]:
+    async def _pass(
+        self, watcher: ProviderWatcher, name: str, reporter: Reporter
+    ) -> tuple[timedelta, bool]:
         try:
             result = await watcher.observe_once()
         except (GarrisonError, RPCError) as error:
             # No answer is no statement about any machine, so nobody is told anything.
             activity.logger.warning("pass failed", extra={"provider": name, "error": str(error)})
+            reporter.failed(error)
             after = getattr(error, "retry_after_seconds", None) or 0
             return max(self._busy_interval, timedelta(seconds=after)), False
+        except Exception as error:  # a bug: reported, then tried again by a new observer
+            reporter.crashed(error)
+            raise
+        orphans = ((one.owner, one.uid, one.groups) for one in result.orphans)
+        reporter.passed(orphans, len(result.reaped))
         return self._pause(watcher, busy=result.busy), result.renew
 
     def _pause(self, watcher: ProviderWatcher, *, busy: bool) -> timedelta:

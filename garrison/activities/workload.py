@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from temporalio import activity
 
 from garrison.activities.heartbeat import beating
+from garrison.activities.log_keeper import LOG_CHUNK, LogKeeper
 from garrison.activities.saved_logs import SavedLogs
 from garrison.activities.watches import Watches
 from garrison.errors import GarrisonError, InvalidSpec, NotFound, Unsupported
@@ -22,14 +22,9 @@ from garrison.models.cluster_messages import (
     StartWorkloadsAnswer,
     StartWorkloadsRequest,
 )
-from garrison.models.group import LogChunk, Node
+from garrison.models.group import LogChunk
 from garrison.models.observation import WatchAsk
 from garrison.providers.base import Provider, WorkloadRequest, Workloads
-
-LOG_CHUNK = 256 * 1024
-STOP_SECONDS = 5
-SAVE_SECONDS = 10
-SAVE_BYTES = 64 * 1024 * 1024
 
 OpenEnv = Callable[[dict[str, str]], dict[str, str]]
 """Opens a sealed environment; raises `InvalidSpec` naming what cannot be opened."""
@@ -60,6 +55,7 @@ class WorkloadActivities:
         self._watches = watches
         self._clock = clock
         self._open_env = open_env
+        self._keeper = LogKeeper(log_dir)
         self._saved = SavedLogs(log_dir)
 
     @activity.defn(name="start_workloads")
@@ -122,41 +118,18 @@ class WorkloadActivities:
         The workload is stopped first, so that the log is complete to its last line.
         """
         workloads = self._workloads()
-
-        async def save(node: Node) -> tuple[int, int | str]:
-            try:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(STOP_SECONDS):
-                        await workloads.stop_workload(node, request.workload)
-                async with asyncio.timeout(SAVE_SECONDS):
-                    return node.rank, await self._save(workloads, request, node)
-            except TimeoutError:
-                return node.rank, f"not fetched within {SAVE_SECONDS} s"
-            except (GarrisonError, OSError) as error:
-                return node.rank, str(error)
-
         async with beating():
-            outcomes = await asyncio.gather(*map(save, request.nodes))
+            outcomes = await self._keeper.keep(
+                workloads,
+                request.nodes,
+                cluster=request.cluster,
+                uid=request.uid,
+                workload=request.workload,
+            )
         return SaveLogsAnswer(
-            saved={rank: size for rank, size in outcomes if isinstance(size, int)},
-            failed={rank: text for rank, text in outcomes if isinstance(text, str)},
+            saved={rank: size for rank, size in outcomes.items() if isinstance(size, int)},
+            failed={rank: text for rank, text in outcomes.items() if isinstance(text, str)},
         )
-
-    async def _save(self, workloads: Workloads, request: SaveLogsRequest, node: Node) -> int:
-        last = await workloads.read_log(node, request.workload, offset=-1, limit=1)
-        offset = max(last.next_offset - SAVE_BYTES, 0)
-        size = 0
-        with self._saved.writer(request.cluster, request.uid, node.rank, base=offset) as file:
-            while size < SAVE_BYTES:
-                chunk = await workloads.read_log(
-                    node, request.workload, offset=offset, limit=min(LOG_CHUNK, SAVE_BYTES - size)
-                )
-                if not chunk.data:
-                    break
-                file.write(chunk.data)
-                offset = chunk.next_offset
-                size += len(chunk.data)
-        return size
 
     @activity.defn(name="read_log")
     async def read_log(self, request: ReadLogRequest) -> LogChunk:

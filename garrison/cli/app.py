@@ -7,6 +7,7 @@ No exception leaves `run`: each becomes one `error: <code>: <message>` and an ex
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import json
 import logging
@@ -27,7 +28,7 @@ from typer.main import get_command
 from garrison.cli.groups import Group
 from garrison.cli.session import Interrupted
 from garrison.cli.text import printable
-from garrison.errors import ErrorCode, GarrisonError, InvalidSpec, Problem, exit_status
+from garrison.errors import ErrorCode, Faulty, GarrisonError, InvalidSpec, Problem, exit_status
 
 INTERRUPTED = 130
 
@@ -117,13 +118,36 @@ def run(argv: Sequence[str]) -> int:
         sys.stderr.write(f"\n{printable(str(interrupt) or 'interrupted')}\n")
         status = INTERRUPTED
     except Exception as error:  # The boundary: whatever it is, a person reads no traceback.
-        status = _report(error, as_json=as_json)
+        status = _report(_output_fault(error), as_json=as_json)
     return status if isinstance(status, int) else 0
 
 
 def _invoke(arguments: list[str]) -> Any:
+    _check_text(arguments)
     # Typer reports usage errors by itself unless it is embedded.
     return get_command(app).main(arguments, prog_name="garrison", standalone_mode=False)
+
+
+_RAW = ("--env", "--file", "-f", "--ssh-key")
+"""Options whose values may be any bytes: file names, and values that are sealed."""
+
+
+def _check_text(arguments: Sequence[str]) -> None:
+    """Refuse what is no text, naming where it stands.
+
+    Raises:
+        InvalidSpec: An argument has bytes that are no UTF-8.
+    """
+    ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    for at, (before, text) in enumerate(pairwise(["", *ours]), start=1):
+        option = text.partition("=")[0] if text.startswith("-") else before
+        if text.isascii() or option.startswith(_RAW):
+            continue
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            where = option if option.startswith("-") else f"argument {at}"
+            raise InvalidSpec(f"{where}: has bytes that are no valid UTF-8") from None
 
 
 def _make_streams_safe() -> None:
@@ -134,6 +158,18 @@ def _make_streams_safe() -> None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+
+
+def _output_fault(error: Exception) -> Exception:
+    """Return an error, in plain words if it says that standard output takes no more."""
+    # A file that we opened ourselves is named in the error.
+    if not isinstance(error, OSError) or error.filename is not None or error.errno not in _FULL:
+        return error
+    _forget_output()
+    return InvalidSpec(f"standard output cannot be written: {error.strerror}")
 
 
 def _forget_output() -> None:
@@ -168,12 +204,15 @@ def _report(error: Exception, *, as_json: bool) -> int:
 
 
 def _described(error: Exception) -> tuple[ErrorCode, str, tuple[Problem, ...]]:
-    if isinstance(error, InvalidSpec):
+    if isinstance(error, Faulty):
         return error.code, str(error), error.problems
     if isinstance(error, GarrisonError):
         return error.code, str(error), ()
     if isinstance(error, typer.TyperException):
-        message = error.format_message().strip() or "the arguments are not valid"
+        message = (
+            error.format_message().replace("Value error, ", "").strip()
+            or "the arguments are not valid"
+        )
         return ErrorCode.INVALID_SPEC, message, ()
     if isinstance(error, typer.Abort):
         return ErrorCode.INVALID_SPEC, "the input ended before an answer", ()

@@ -58,7 +58,7 @@ app = typer.Typer(
 def quote(wish: Wish, verbose: Verbose = False, output: OutputOption = Output.TABLE) -> None:
     """Price a whole cluster and lock the rate for a while; nothing is bought."""
     spec = _spec(wish, output)
-    with connected() as link:
+    with connected() as link, wish.located():
         made = link.run(link.garrison.clusters.quote(spec))
     emit(made, output, lambda: [*quote_tables(made, verbose=verbose), _next_step(made)])
 
@@ -140,7 +140,8 @@ def up(
     spec = _spec(wish, output)
     check_can_buy(yes=yes)
     with connected() as link:
-        made = link.run(link.garrison.clusters.quote(spec))
+        with wish.located():
+            made = link.run(link.garrison.clusters.quote(spec))
         if max_price is not None and made.hourly_usd > max_price:
             raise PriceChanged(
                 f"{usd(made.hourly_usd)} USD/h exceeds --max-price {usd(max_price)}; nothing was"

@@ -168,10 +168,8 @@ def recovery_text(status: ClusterStatus) -> str:
         parts.append(f"next at {when(recovery.next_attempt_at)}")
     if recovery.healthy_since is not None:
         parts.append(f"healthy since {when(recovery.healthy_since)}")
-    elif recovery.reason:
-        parts.append(recovery.reason)
-    if recovery.last_error:
-        parts.append(recovery.last_error)
+    else:
+        parts += [text for text in (recovery.reason, recovery.last_error) if text]
     return "; ".join(parts)
 
 

@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import shlex
 import sys
 import threading
 from collections.abc import Collection, Coroutine, Mapping
-from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 from temporalio.client import Client
 
 from garrison.cli.text import printable
-from garrison.errors import ServiceUnreachable, exit_status
+from garrison.errors import InvalidSpec, ServiceUnreachable, exit_status
 from garrison.models.provider import ProviderFacts
 from garrison.settings import Settings, default_data_dir, load_settings
 from garrison.workers.assemble import queue_names
 from garrison.workers.embedded import PORT, UI_PORT, Ports
 from garrison.workers.main import Parts
+from garrison.workers.process_log import log_to_stderr
 from garrison.workers.service import Serving, run_up, run_worker
 
 LAST_PATIENCE = 10.0
 """Seconds that a failed process may take to end by itself."""
 
 DataDir = Annotated[
-    Path | None,
+    str | None,  # a path would take nothing at all for the current directory
     typer.Option("--data-dir", help="Where this installation keeps everything.", metavar="DIR"),
 ]
 Port = Annotated[
@@ -58,7 +57,7 @@ def up(
 ) -> None:
     """Run Garrison on this machine, in the foreground: Temporal server, its UI and workers."""
     settings = _settings(data_dir)
-    _log_to_stderr()
+    log_to_stderr()
 
     def ready(serving: Serving) -> None:
         typer.echo("\n".join(banner(settings, serving, os.environ)))
@@ -81,7 +80,7 @@ def up(
 def worker(queue: Queues = None) -> None:
     """Serve the task queues of a Temporal Service that runs already."""
     settings = load_settings()
-    _log_to_stderr()
+    log_to_stderr()
 
     def ready(client: Client, parts: Parts) -> None:
         served = [name for name in queue_names(settings) if parts.serves(name)]
@@ -125,23 +124,12 @@ def _provider_line(facts: ProviderFacts) -> str:
     return f"{facts.name} ({', '.join(marks)})" if marks else facts.name
 
 
-def _settings(data_dir: Path | None) -> Settings:
+def _settings(data_dir: str | None) -> Settings:
     if data_dir is None:
         return load_settings()
-    return load_settings({**os.environ, "GARRISON_DATA_DIR": str(data_dir)})
-
-
-def _log_to_stderr() -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    handler.addFilter(_not_a_cancellation)
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
-
-
-def _not_a_cancellation(record: logging.LogRecord) -> bool:
-    # When workers drain, a watch is cancelled, as it should be; the SDK logs it as a failure.
-    error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, asyncio.CancelledError)
+    if not data_dir.strip():
+        raise InvalidSpec("--data-dir is empty; name a directory, or leave the option out")
+    return load_settings({**os.environ, "GARRISON_DATA_DIR": data_dir})
 
 
 async def _to_the_end(serving: Coroutine[Any, Any, None]) -> None:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from garrison.errors import InvalidSpec
+from garrison.errors import Faulty, InvalidSpec, Problem
 from garrison.models.cluster import ClusterSpec
-from garrison.models.cluster_file import read_cluster_file
+from garrison.models.cluster_file import read_cluster_lines
 from garrison.models.document import MAX_BYTES
 from garrison.models.offer import CapacityType
-from garrison.models.problems import build
+from garrison.models.problems import KeyPath, build, line_of
 
 _KEY_TEXT = re.compile(r"^(ssh-|ecdsa-|sk-)\S* ")
 MAX_KEY_BYTES = 16_384
@@ -36,9 +38,50 @@ class Wish:
         notes: Where a flag differs from the file.
     """
 
-    def __init__(self, spec: ClusterSpec | None, notes: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        spec: ClusterSpec | None,
+        notes: Sequence[str] = (),
+        *,
+        file: str | None = None,
+        lines: Mapping[KeyPath, int] | None = None,
+        flags: Collection[str] = (),
+    ) -> None:
+        """Keep what was read.
+
+        Args:
+            spec: None when nothing was said.
+            notes: For the person.
+            file: Its name as given.
+            lines: Of the file's keys.
+            flags: Fields that flags decide, whatever the file says.
+        """
         self.spec = spec
         self.notes = tuple(notes)
+        self._file = file
+        self._lines = lines or {}
+        self._flags = frozenset(flags)
+
+    @contextlib.contextmanager
+    def located(self) -> Iterator[None]:
+        """Give the mistakes that the body is told of their lines in the file."""
+        try:
+            yield
+        except Faulty as error:
+            if self._file is None or not error.problems:
+                raise
+            problems = tuple(map(self._on_line, error.problems))
+            head = str(error).partition("\n")[0]
+            located = type(error)(head, problems=problems, source=self._file)
+        else:
+            return
+        raise located
+
+    def _on_line(self, problem: Problem) -> Problem:
+        path = tuple(problem.field.split("."))
+        if not self._flags.isdisjoint(path[1:2]):
+            return problem
+        return replace(problem, line=line_of(path, self._lines))
 
 
 def _shape_flags(
@@ -142,17 +185,17 @@ def read_wish(file: str | None, flags: dict[str, Any]) -> Wish:
     """
     if file is None:
         return Wish(build(ClusterSpec, flags, what="the flags are not valid") if flags else None)
-    from_file = read_cluster_file(read_file(file), file)
+    from_file, lines = read_cluster_lines(read_file(file), file)
     written = from_file.model_dump(exclude_unset=True)
     if not flags:
-        return Wish(from_file)
+        return Wish(from_file, file=file, lines=lines)
     merged = build(ClusterSpec, {**written, **_merged(written, flags)}, what="the flags and file")
     notes = [
         f"--{_option(name)} wins over {name} in {file}"
         for name in flags
         if name in written and getattr(merged, name) != getattr(from_file, name)
     ]
-    return Wish(merged, notes)
+    return Wish(merged, notes, file=file, lines=lines, flags=flags)
 
 
 def _merged(written: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:

@@ -55,6 +55,11 @@ def span(length: timedelta) -> str:
     return " ".join(parts[:2])
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number of things: `1 node`, `2 nodes`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def number(value: Decimal | int | None) -> str:
     """Return a plain number without trailing zeros."""
     if value is None:

@@ -19,7 +19,7 @@ from rich.text import Text
 from garrison.cli.cluster_tables import events_table, node_table
 from garrison.cli.output import Output, console_for
 from garrison.cli.session import Link
-from garrison.cli.text import printable, span, usd, when
+from garrison.cli.text import counted, printable, span, usd, when
 from garrison.errors import ErrorCode, InvalidSpec, error_of
 from garrison.models.cluster_state import CLOSED_PHASES, Phase
 from garrison.models.cluster_status import ClusterStatus
@@ -203,8 +203,7 @@ def summary(status: ClusterStatus) -> str:
     """Return a cluster's state in one line."""
     parts = [f"{status.name}: {status.phase}"]
     if status.phase is Phase.TERMINATING:
-        left = sum(node.status is not NodeStatus.TERMINATED for node in status.nodes)
-        parts.append(f"{left} nodes left")
+        parts.append(_left(status))
     elif status.phase not in CLOSED_PHASES:
         parts += [_running(status), _others(status), _workloads(status), _recovery(status)]
     parts.append(_blocked(status))
@@ -215,11 +214,18 @@ def summary(status: ClusterStatus) -> str:
     return ", ".join(part for part in parts if part)
 
 
+def _left(status: ClusterStatus) -> str:
+    """Return how many machines still exist; a node that was never bought is none."""
+    left = [n for n in status.nodes if n.status is not NodeStatus.TERMINATED]
+    bought = [n for n in left if n.provider_id is not None]
+    return f"{counted(len(bought), 'node')} left" if bought or not left else ""
+
+
 def _running(status: ClusterStatus) -> str:
     if not status.nodes:
         return ""
     running = sum(node.status is NodeStatus.RUNNING for node in status.nodes)
-    return f"{running} of {status.nodes_wanted} nodes running"
+    return f"{running} of {counted(status.nodes_wanted, 'node')} running"
 
 
 def _others(status: ClusterStatus) -> str:

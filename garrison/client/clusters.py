@@ -157,8 +157,10 @@ class Clusters:
             if answer.quote is not None:
                 return answer.quote
             if answer.refusal is not None:
-                raise error_of(answer.refusal.code, answer.refusal.message)
-        raise WaitTimeout(f"the quote of {ack.name} was not made within {QUOTE_WITHIN}")
+                said = answer.refusal
+                raise error_of(said.code, said.message, problems=said.problems)
+        limit = f"{QUOTE_WITHIN.total_seconds():g} s"
+        raise WaitTimeout(f"the quote of {ack.name} was not made within {limit}")
 
     async def launch(
         self,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
-from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.enums.v1 import ApplicationErrorCategory, TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
     DescribeTaskQueueRequest,
@@ -16,6 +17,7 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from garrison.errors import GarrisonError, ServiceUnreachable, Unsupported
+from garrison.models.observation import WatchReport
 from garrison.models.queues import TASK_QUEUE, WATCH_QUEUE, provider_queue
 from garrison.models.service import Check, fail, note, ok
 from garrison.sealing import read_public_key
@@ -27,12 +29,19 @@ from garrison.service import (
 )
 from garrison.settings import Settings
 from garrison.workflows.visibility import ALL_KEYS
+from garrison.workflows.watch_report import report_in
 
 POLLED_WITHIN = timedelta(minutes=2)
 """A poll lasts a minute; the service remembers pollers for longer than they live."""
 KEPT_LONG_ENOUGH = timedelta(days=30)
 RPC_TIMEOUT = timedelta(seconds=5)
 VERSION_TIMEOUT = timedelta(seconds=2)
+SEEN_WITHIN = timedelta(minutes=1)
+DELETE_ORPHANS = (
+    "if Temporal's database was lost or replaced, put it back; else delete them at the provider "
+    "itself, in its console say (`garrison simulated inventory` lists those of a simulated cloud): "
+    "Garrison never does, and a command `orphan sweep` does not exist yet"
+)
 START_WORKERS = "run `garrison up`, or `garrison worker` beside this service"
 
 
@@ -82,7 +91,8 @@ async def _checks(client: Client, settings: Settings, *, register: bool) -> Asyn
     for queue in queues:
         yield await _queue(client, queue)
     for provider in settings.providers:
-        yield await _watch(client, provider)
+        async for check in _watch(client, provider):
+            yield check
     yield await _sealing_key(client, settings)
 
 
@@ -139,7 +149,7 @@ async def _pollers(client: Client, queue: str, kind: TaskQueueType.ValueType) ->
     return sum(time >= oldest for time in seen)
 
 
-async def _watch(client: Client, provider: str) -> Check:
+async def _watch(client: Client, provider: str) -> AsyncIterator[Check]:
     name = f"watch {provider}"
     handle = client.get_workflow_handle(f"watch/{provider}")
     try:
@@ -147,20 +157,78 @@ async def _watch(client: Client, provider: str) -> Check:
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
-        return fail(name, "nobody observes its machines", START_WORKERS)
+        yield fail(name, "nobody observes its machines", START_WORKERS)
+        return
     if found.status is not WorkflowExecutionStatus.RUNNING:
-        return fail(name, "it has ended", START_WORKERS)
-    failure = _trouble(found.raw_description.pending_activities)
-    return fail(name, failure, "see `garrison provider list`") if failure else ok(name, "runs")
+        yield fail(name, "it has ended", START_WORKERS)
+        return
+    report = await report_in(client, found) or WatchReport()
+    pending = next(iter(found.raw_description.pending_activities), None)
+    now = datetime.now(UTC)
+    begun_at = found.start_time if pending is None else _begun_at(pending)
+    yield judge_watch(name, report, now=now, begun_at=begun_at, fault=_fault(pending))
+    if report.orphan_machines:
+        yield _orphans(provider, report)
 
 
-def _trouble(activities: Iterable[object]) -> str:
-    for activity in activities:
-        attempt = getattr(activity, "attempt", 1)
-        message = getattr(getattr(activity, "last_failure", None), "message", "")
-        if attempt > 1 and message:
-            return f"attempt {attempt}: {message}"
-    return ""
+def judge_watch(
+    name: str, report: WatchReport, *, now: datetime, begun_at: datetime, fault: str = ""
+) -> Check:
+    """Return whether a watch works, by its last complete pass.
+
+    Args:
+        name: Of the check.
+        report: The last of its observer.
+        now: The time.
+        begun_at: When the observer was last started.
+        fault: What an observer that broke said, empty when none did.
+    """
+    limit = max(3 * report.interval, SEEN_WITHIN)
+    passed = report.passed_at
+    if passed is not None and now - passed < limit:
+        return ok(name, f"last complete pass {_seconds(now - passed)} ago")
+    last = f"no complete pass since {passed:%Y-%m-%d %H:%M:%S} UTC" if passed else "no pass yet"
+    if report.error is not None:
+        error = report.error
+        since = f"since {error.since:%Y-%m-%d %H:%M:%S} UTC"
+        detail = f"{last}; {since}: {error.code}: {error.message}"
+        return fail(name, detail, "mend what it names; the watch goes on by itself")
+    if fault:
+        return fail(name, f"{last}; {fault}", "see the log of the workers")
+    if now - begun_at < limit:
+        return ok(name, "starting")
+    return fail(name, last, START_WORKERS)
+
+
+def _begun_at(pending: PendingActivityInfo) -> datetime:
+    times = (pending.last_started_time, pending.scheduled_time)
+    return max(time.ToDatetime(UTC) for time in times)
+
+
+def _fault(pending: PendingActivityInfo | None) -> str:
+    """Return what broke the observer; a worker that stops, or dies, is no fault of it."""
+    if pending is None or not pending.last_failure.HasField("application_failure_info"):
+        return ""
+    info = pending.last_failure.application_failure_info
+    benign = ApplicationErrorCategory.APPLICATION_ERROR_CATEGORY_BENIGN
+    return "" if info.category == benign else f"{info.type}: {pending.last_failure.message}"
+
+
+def _seconds(span: timedelta) -> str:
+    return f"{max(int(span.total_seconds()), 0)} s"
+
+
+def _orphans(provider: str, report: WatchReport) -> Check:
+    lives = [
+        f"{life.owner} uid {life.uid} ({life.machines}: {', '.join(life.provider_ids)}"
+        f"{', ...' if life.machines > len(life.provider_ids) else ''})"
+        for life in report.orphans
+    ]
+    if sum(life.machines for life in report.orphans) < report.orphan_machines:
+        lives.append("...")
+    count = report.orphan_machines
+    detail = f"{count} machine{'s' if count > 1 else ''} of lives nobody knows: {'; '.join(lives)}"
+    return fail(f"orphans {provider}", detail, DELETE_ORPHANS)
 
 
 async def _sealing_key(client: Client, settings: Settings) -> Check:

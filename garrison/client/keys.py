@@ -7,7 +7,7 @@ from pathlib import Path
 import asyncssh
 
 from garrison.models.cluster_status import SshStatus
-from garrison.private_files import create_once, replace
+from garrison.private_files import create_once, make_folder, replace
 
 
 class ClientKeys:
@@ -18,7 +18,7 @@ class ClientKeys:
 
     @property
     def private_path(self) -> Path:
-        """Where the private half is kept, for `ssh -i`."""
+        """Where the private half is kept, for the OpenSSH client too."""
         return self._folder / "id_ed25519"
 
     def public_key(self) -> str:
@@ -34,14 +34,14 @@ class ClientKeys:
         return keys if own in keys else (*keys, own)
 
     def _create(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(self._folder)
         key = asyncssh.generate_private_key("ssh-ed25519", comment="garrison")
         create_once(self.private_path, key.export_private_key().decode())
 
     def write_known_hosts(self, name: str, endpoints: list[SshStatus]) -> Path:
         """Write the host keys of a cluster's nodes in OpenSSH form and return the file."""
         folder = self._folder / "known_hosts"
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(folder)
         path = folder / name
         replace(path, "".join(known_host(end) for end in endpoints if end.host_key))
         return path

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from pathlib import Path
 
 from garrison.client.keys import ClientKeys
 from garrison.domain.cluster_outcome import ENDED, WORKLOAD
@@ -13,6 +15,7 @@ from garrison.models.cluster_status import ClusterNodeStatus, ClusterStatus, Con
 from garrison.models.group import Node, SshEndpoint
 
 ON_PAPER = "simulated"
+_SPECIAL = re.compile(r"""[\s"'\\#]""")
 
 
 def connections_of(status: ClusterStatus, keys: ClientKeys) -> list[Connection]:
@@ -27,7 +30,7 @@ def connections_of(status: ClusterStatus, keys: ClientKeys) -> list[Connection]:
             status=node.status,
             private_address=node.private_address,
             ssh=node.ssh,
-            command=_ssh_command(node.ssh, keys, str(known)) if node.ssh and real else None,
+            command=connection_command(node.ssh, keys, known) if node.ssh and real else None,
         )
         for node in status.nodes
     ]
@@ -49,9 +52,21 @@ def ssh_endpoint(status: ClusterStatus, rank: int) -> SshStatus:
     return node.ssh
 
 
-def _ssh_command(end: SshStatus, keys: ClientKeys, known_hosts: str) -> str:
-    options = ["-i", str(keys.private_path), "-o", f"UserKnownHostsFile={known_hosts}"]
+def connection_command(end: SshStatus, keys: ClientKeys, known_hosts: Path) -> str:
+    """Return the shell command that logs in to a node with the OpenSSH client."""
+    # Not `-i`: it looks for the file under its name, and reads it under the expanded name.
+    files = {"IdentityFile": str(keys.private_path), "UserKnownHostsFile": str(known_hosts)}
+    options = [word for name, path in files.items() for word in ("-o", f"{name}={_quoted(path)}")]
     return shlex.join(["ssh", *options, "-p", str(end.port), f"{end.user}@{end.host}"])
+
+
+def _quoted(path: str) -> str:
+    """Return a path as the value of an OpenSSH option, which has quotes and tokens of its own."""
+    literal = path.replace("%", "%%")
+    if not _SPECIAL.search(literal):
+        return literal
+    escaped = literal.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def rank_ended(status: ClusterStatus, rank: int) -> bool:

@@ -54,8 +54,10 @@ class Offers:
         if provider is None:
             return known
         if provider not in known:
-            problem = Problem("provider", f"{shown(provider)}{suggestion(provider, known)}")
-            raise InvalidSpec("that provider is not configured", problems=(problem,))
+            problem = Problem(
+                "provider", f"{shown(provider)} is not configured; {suggestion(provider, known)}"
+            )
+            raise InvalidSpec("no such provider", problems=(problem,))
         return [provider]
 
     async def _of(self, provider: str, query: OfferQuery) -> Sequence[Offer]:

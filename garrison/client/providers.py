@@ -10,8 +10,9 @@ from temporalio.common import RetryPolicy
 
 from garrison.client.translation import translated
 from garrison.models.cluster_messages import QuoteTerms
-from garrison.models.provider import ProviderFacts
+from garrison.models.observation import ProviderStatus
 from garrison.models.queues import TASK_QUEUE
+from garrison.workflows.watch_report import read_report
 
 CALL_TIMEOUT = timedelta(seconds=10)
 
@@ -23,8 +24,8 @@ class Providers:
         self._client = client
         self._call_timeout = call_timeout
 
-    async def list(self) -> list[ProviderFacts]:
-        """Return the configured providers, by name.
+    async def list(self) -> list[ProviderStatus]:
+        """Return the configured providers by name, each with the last report of its watch.
 
         Raises:
             ServiceUnreachable: No worker answers.
@@ -40,4 +41,7 @@ class Providers:
                 retry_policy=RetryPolicy(maximum_attempts=2),
                 summary="configured providers",
             )
-        return sorted(terms.providers.values(), key=lambda facts: facts.name)
+            return [
+                ProviderStatus(**dict(facts), watch=await read_report(self._client, facts.name))
+                for facts in sorted(terms.providers.values(), key=lambda facts: facts.name)
+            ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 
 from temporalio.client import (
@@ -26,6 +27,7 @@ from garrison.errors import (
 from garrison.failures import code_of, message_of
 
 NO_WORKER = "no Garrison worker answered in time; is `garrison up` or a `garrison worker` running?"
+_MISSING_NAMESPACE = re.compile(r"namespace .*not found", re.IGNORECASE | re.DOTALL)
 _SILENT = {RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}
 
 
@@ -52,6 +54,11 @@ def translated(what: str) -> Iterator[None]:
 
 
 def _of_rpc(error: RPCError, what: str) -> GarrisonError:
+    if error.status is RPCStatusCode.NOT_FOUND and _MISSING_NAMESPACE.search(error.message):
+        return NotFound(
+            f"the Temporal Service answered: {error.message}; set GARRISON_NAMESPACE (or"
+            " TEMPORAL_NAMESPACE) to one that it has, or create this one there"
+        )
     if error.status is RPCStatusCode.NOT_FOUND:
         return NotFound(f"there is no {what}")
     if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:

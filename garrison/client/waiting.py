@@ -51,7 +51,11 @@ async def wait_for(
             return status
         if phase in CLOSED_PHASES:
             raise _ended_otherwise(status)
-    raise WaitTimeout(f"{name} is {phase} after {timeout}; it goes on")
+    raise WaitTimeout(f"{name} is {phase} after {_seconds(timeout)}; it goes on")
+
+
+def _seconds(length: timedelta | None) -> str:
+    return "" if length is None else f"{length.total_seconds():g} s"
 
 
 async def polling(timeout: timedelta | None) -> AsyncIterator[None]:

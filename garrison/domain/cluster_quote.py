@@ -6,16 +6,20 @@ from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 
+from garrison.domain.market import in_cluster, limit_problems, unknown_provider
 from garrison.domain.placement import MAX_ALTERNATIVES, MAX_CONSIDERED, Placement
 from garrison.domain.pricing import price_cluster
 from garrison.domain.rates import node_rate
-from garrison.errors import ErrorCode, InvalidSpec, Problem, error_of
-from garrison.models.cluster import ClusterSpec
+from garrison.errors import ErrorCode, InvalidSpec, Problem, Unsupported, error_of
+from garrison.models.cluster import DEFAULT_ACCOUNT, ClusterSpec
 from garrison.models.cluster_messages import PlaceAnswer, QuoteTerms
 from garrison.models.cluster_state import QuoteIntent
 from garrison.models.offer import Offer
-from garrison.models.problems import suggestion
+from garrison.models.problems import printable_key, shown
 from garrison.models.quote import Quote, QuoteRefusal
+
+_WITHOUT_OPTIONS = frozenset({"local", "simulated"})
+"""Adapters that have no options of their own."""
 
 _FOREMOST = (
     ErrorCode.PRICE_UNAVAILABLE,
@@ -33,21 +37,43 @@ def providers_to_ask(spec: ClusterSpec, terms: QuoteTerms) -> tuple[str, ...]:
 
     Raises:
         InvalidSpec: The named one is not configured, or there is none to choose from.
+        Unsupported: Something is set that would be ignored.
     """
+    real = tuple(name for name, facts in terms.providers.items() if not facts.simulated)
+    named = spec.provider in terms.providers
+    ignored = _ignored(spec, terms)
+    nowhere = [] if named or (spec.provider is None and real) else [_no_provider(spec, terms)]
+    if nowhere or ignored:
+        # Nobody is asked what is sold; what needs no answer is still checked.
+        over = limit_problems(spec.nodes, spec.gpus_per_node, terms.limits)
+        problems = tuple(in_cluster([*nowhere, *ignored, *over]))
+        refusal = InvalidSpec if nowhere or over else Unsupported
+        raise refusal("the cluster cannot be placed", problems=problems)
+    return (spec.provider,) if spec.provider is not None else real
+
+
+def _no_provider(spec: ClusterSpec, terms: QuoteTerms) -> Problem:
     if spec.provider is not None:
-        if spec.provider not in terms.providers:
-            hint = suggestion(spec.provider, sorted(terms.providers))
-            problem = Problem("cluster.provider", f"{spec.provider!r} is not configured{hint}")
-            raise InvalidSpec("no such provider", problems=(problem,))
-        return (spec.provider,)
-    names = tuple(name for name, facts in terms.providers.items() if not facts.simulated)
-    if not names:
-        known = ", ".join(sorted(terms.providers))
-        problem = Problem(
-            "cluster.provider", f"is needed: only {known} are configured, used only when named"
-        )
-        raise InvalidSpec("which provider?", problems=(problem,))
-    return names
+        return unknown_provider(spec.provider, sorted(terms.providers))
+    known = ", ".join(sorted(terms.providers))
+    return Problem("provider", f"is needed: only {known} configured, used only when named")
+
+
+def _ignored(spec: ClusterSpec, terms: QuoteTerms) -> list[Problem]:
+    """Return the settings that no adapter would heed."""
+    wrong: list[Problem] = []
+    if spec.account != DEFAULT_ACCOUNT:
+        message = f"{shown(spec.account)} is not supported; the only account is {DEFAULT_ACCOUNT!r}"
+        wrong.append(Problem("account", message))
+    named = terms.providers.get(spec.provider or "")
+    for kind, options in spec.provider_options.items():
+        field = f"provider_options.{printable_key(kind)}"
+        if options and kind in _WITHOUT_OPTIONS:
+            wrong.append(Problem(field, f"is not supported: {kind} takes no options"))
+        elif options and named is not None and kind != named.type:
+            message = f"is not supported: provider {named.name} is of type {named.type}"
+            wrong.append(Problem(field, message))
+    return wrong
 
 
 def merge_places(answers: Sequence[PlaceAnswer], nodes: int) -> Placement:
@@ -93,9 +119,10 @@ def _rate(offer: Offer, nodes: int) -> Decimal:
 
 def _refused(refusals: Sequence[QuoteRefusal]) -> Exception:
     ranked = sorted(refusals, key=lambda r: _FOREMOST.index(r.code) if r.code in _FOREMOST else 99)
-    foremost = ranked[0]
-    same = [refusal.message for refusal in refusals if refusal.code is foremost.code]
-    return error_of(foremost.code, "\n".join(dict.fromkeys(same)))
+    same = [refusal for refusal in refusals if refusal.code is ranked[0].code]
+    problems = dict.fromkeys(problem for refusal in same for problem in refusal.problems)
+    message = "\n".join(dict.fromkeys(refusal.message for refusal in same))
+    return error_of(ranked[0].code, message, problems=tuple(problems))
 
 
 def quote_cluster(

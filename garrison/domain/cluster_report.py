@@ -6,7 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from garrison.domain.pricing import cost_usd
-from garrison.domain.rates import node_rate
+from garrison.domain.rates import provider_rate
 from garrison.models.billing import Meter
 from garrison.models.cluster_state import ClusterNode, ClusterState, Purchase, Recovery
 from garrison.models.cluster_status import (
@@ -101,7 +101,7 @@ def provider_hourly_usd(state: ClusterState) -> Decimal | None:
     purchase = state.purchase
     if purchase is None or purchase.emptied_at is not None or state.spec is None:
         return None
-    price = node_rate(purchase.offer, state.spec.nodes)
+    price = provider_rate(purchase.offer, state.spec.nodes)
     return None if price is None else price * state.spec.nodes
 
 

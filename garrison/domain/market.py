@@ -7,14 +7,19 @@ paper.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
 
 from garrison.domain.accelerators import Wish, ambiguity, read_accelerator
-from garrison.errors import InvalidShape, InvalidSpec, Problem
+from garrison.errors import Faulty, InvalidShape, InvalidSpec, Problem
 from garrison.models.cluster import ClusterShape, ShapeLimits
 from garrison.models.offer import Offer
 from garrison.models.problems import shown, suggestion
 from garrison.models.provider import ProviderFacts
+
+Understood: TypeAlias = tuple[Wish | None, int]
+"""What the accelerator means, None when none is named; and how many each machine has."""
 
 _MAX_PLACES = 20
 
@@ -63,25 +68,84 @@ class Market:
         return next((o for o in offers if wanted and o.instance_type == wanted), None)
 
 
+def settle(shape: ClusterShape, market: Market, limits: ShapeLimits) -> Understood:
+    """Return what a shape means, if it means something that is allowed and sold.
+
+    Raises:
+        InvalidSpec: With every unknown name and contradiction, and what is wrong with the size.
+        InvalidShape: Only the size is wrong: a limit is passed, or no machine has it.
+    """
+    places = _unknown_places(shape, market)
+    wish, names = _read_names(shape, market)
+    gpus: int | None = None
+    sizes: list[Faulty] = []
+    if not names:
+        # Where the region is a mistake, the size is looked up wherever it is sold.
+        sized = shape.model_copy(update={"region": None, "zone": None}) if places else shape
+        view = Market(sized, market.everything, market.facts) if places else market
+        gpus, sizes = _size(sized, view, wish)
+    counts = (gpus, shape.gpus_per_node, wish.count if wish is not None else None)
+    count = next((count for count in counts if count is not None), None)
+    over = limit_problems(shape.nodes, count, limits)
+    spec = [*places, *names, *(p for error in sizes if _of_spec(error) for p in error.problems)]
+    size = [*over, *(p for error in sizes if not _of_spec(error) for p in error.problems)]
+    if spec:
+        raise _misplaced(in_cluster([*spec, *size]))
+    if size or gpus is None:
+        raise _misshapen(in_cluster(size))
+    return wish, gpus
+
+
+def in_cluster(problems: Iterable[Problem]) -> list[Problem]:
+    """Return problems of a shape's fields as those of a `cluster:` file."""
+    return [replace(problem, field=f"cluster.{problem.field}") for problem in problems]
+
+
+def _of_spec(error: Faulty) -> bool:
+    return isinstance(error, InvalidSpec)
+
+
+def _size(
+    shape: ClusterShape, market: Market, wish: Wish | None
+) -> tuple[int | None, list[Faulty]]:
+    try:
+        return settle_size(shape, market, wish), []
+    except (InvalidShape, InvalidSpec) as error:
+        return None, [error]
+
+
 def understand(shape: ClusterShape, market: Market) -> Wish | None:
     """Return what the accelerator means, None when none is named.
 
     Raises:
         InvalidSpec: With every name that is unknown and every contradiction.
     """
-    problems = _unknown_places(shape, market) + _unknown_type(shape, market)
+    wish, problems = _read_names(shape, market)
+    problems = _unknown_places(shape, market) + problems
+    if problems:
+        raise _misplaced(problems)
+    return wish
+
+
+def _read_names(shape: ClusterShape, market: Market) -> tuple[Wish | None, list[Problem]]:
+    """Return what the accelerator means, and what is wrong with it and the instance type."""
+    problems = _unknown_type(shape, market)
     wish: Wish | None = None
-    if shape.accelerator is not None:
+    only_cpu = bool(market.pool) and not any(offer.accelerator for offer in market.pool)
+    if shape.accelerator is not None and only_cpu:
+        sellers = ", ".join(sorted({offer.provider for offer in market.pool}))
+        message = (
+            f"{sellers} sells only machines without accelerators, so no {shown(shape.accelerator)}"
+        )
+        problems.append(Problem("accelerator", message))
+    elif shape.accelerator is not None:
         try:
             wish = read_accelerator(shape.accelerator, market.sold())
         except InvalidSpec as error:
             problems += error.problems
     if wish is not None:
         wish = wish.among(market.here)
-    problems += _contradictions(shape, market.machine(shape), wish)
-    if problems:
-        raise _misplaced(problems)
-    return wish
+    return wish, problems + _contradictions(shape, market.machine(shape), wish)
 
 
 def settle_size(shape: ClusterShape, market: Market, wish: Wish | None) -> int:
@@ -95,33 +159,45 @@ def settle_size(shape: ClusterShape, market: Market, wish: Wish | None) -> int:
     sizes = sorted({int(offer.accelerator_count) for offer in offers if offer.whole_machine})
     name = _kind_name(shape, wish)
     if not sizes:
-        raise InvalidShape(_no_machine(name, shape, market, wish, sliced=bool(offers)))
+        message = _no_machine(name, shape, market, wish, sliced=bool(offers))
+        raise _misshapen([Problem(_kind_field(shape), message)])
     wanted = shape.gpus_per_node
     if wanted is None and wish is not None:
         wanted = wish.count
     _check_named(shape, wish, wanted, offers)
     listed = ", ".join(str(size) for size in sizes)
     if wanted is None and len(sizes) > 1:
-        raise InvalidShape(f"say gpus_per_node: {name} is sold with {listed} per machine")
+        message = f"is needed: {name} is sold with {listed} per machine"
+        raise _misshapen([Problem("gpus_per_node", message)])
     if wanted is not None and wanted not in sizes:
-        raise InvalidShape(
-            f"no machine has {wanted} x {name}; it is sold with {listed} per machine"
-        )
+        message = f"no machine has {wanted} x {name}; it is sold with {listed} per machine"
+        field = "accelerator" if shape.gpus_per_node is None else "gpus_per_node"
+        raise _misshapen([Problem(field, message)])
     return sizes[0] if wanted is None else wanted
 
 
-def check_limits(nodes: int, gpus: int, limits: ShapeLimits) -> None:
-    """Return if the operator allows a shape.
+def limit_problems(nodes: int, gpus: int | None, limits: ShapeLimits) -> list[Problem]:
+    """Return where a shape is larger than the operator allows; names the setting to change.
 
-    Raises:
-        InvalidShape: It is too large; the setting to change is named.
+    Args:
+        nodes: How many machines.
+        gpus: In each, None when nobody said.
+        limits: The operator's bounds.
     """
-    for what, value, limit, setting in (
-        ("nodes", nodes, limits.max_nodes, "limits.max_nodes"),
-        ("gpus_per_node", gpus, limits.max_gpus_per_node, "limits.max_gpus_per_node"),
-    ):
-        if value > limit:
-            raise InvalidShape(f"{what} {value} exceeds the limit {limit} (setting {setting})")
+    return [
+        Problem(what, f"{value} exceeds the limit {limit} (setting limits.max_{what})")
+        for what, value, limit in (
+            ("nodes", nodes, limits.max_nodes),
+            ("gpus_per_node", gpus or 0, limits.max_gpus_per_node),
+        )
+        if value > limit
+    ]
+
+
+def unknown_provider(name: str, known: Collection[str]) -> Problem:
+    """Return what is wrong with the name of a provider that is not configured."""
+    hint = suggestion(name, known)
+    return Problem("provider", f"no provider {shown(name)} is configured; {hint}")
 
 
 def is_kind(offer: Offer, shape: ClusterShape, wish: Wish | None) -> bool:
@@ -165,8 +241,7 @@ def _located(offer: Offer, shape: ClusterShape) -> list[Offer]:
 
 def _unknown_places(shape: ClusterShape, market: Market) -> list[Problem]:
     if shape.provider is not None and shape.provider not in market.facts:
-        hint = suggestion(shape.provider, market.facts)
-        return [Problem("provider", f"no provider {shown(shape.provider)} is configured; {hint}")]
+        return [unknown_provider(shape.provider, market.facts)]
     known = market.regions()
     if shape.region is None or not known or shape.region in known:
         return []
@@ -238,5 +313,15 @@ def _no_machine(
     )
 
 
+def _kind_field(shape: ClusterShape) -> str:
+    if shape.instance_type is not None:
+        return "instance_type"
+    return "accelerator" if shape.accelerator is not None else "provider"
+
+
 def _misplaced(problems: Sequence[Problem]) -> InvalidSpec:
     return InvalidSpec("the cluster cannot be placed", problems=tuple(problems))
+
+
+def _misshapen(problems: Sequence[Problem]) -> InvalidShape:
+    return InvalidShape("the cluster cannot have this shape", problems=tuple(problems))

@@ -13,9 +13,9 @@ from decimal import Decimal
 from garrison.domain.accelerators import Wish
 from garrison.domain.market import (
     Market,
-    check_limits,
     gpu_count,
     is_kind,
+    settle,
     settle_size,
     understand,
 )
@@ -69,9 +69,7 @@ def choose_offers(
     if shape.orchestrator is not Orchestrator.NONE:
         raise Unsupported(f"orchestrator {shape.orchestrator} is not supported yet; use none")
     market = Market(shape, offers, facts)
-    wish = understand(shape, market)
-    gpus = settle_size(shape, market, wish)
-    check_limits(shape.nodes, gpus, limits)
+    wish, gpus = settle(shape, market, limits)
     judged = [_judge(offer, shape, facts, gpus) for offer in _buyable(market, shape, wish)]
     good = sorted((j for j in judged if j.refusal is None), key=_rank)
     if not good:
@@ -142,12 +140,24 @@ def _buyable(market: Market, shape: ClusterShape, wish: Wish | None) -> list[Off
         return exact
     priced = {_place(o) for o in exact if usable_price(o.usd_per_hour) is not None}
     ceilings = [
-        o.model_copy(update={"capacity_type": CapacityType.SPOT, "price_is_ceiling": True})
+        _as_spot(o)
         for o in kind
         if o.capacity_type is CapacityType.ON_DEMAND and _place(o) not in priced
     ]
     covered = {_place(o) for o in ceilings}
     return [o for o in exact if _place(o) in priced or _place(o) not in covered] + ceilings
+
+
+def _as_spot(offer: Offer) -> Offer:
+    """Return an on-demand offer as the ceiling of its spot price, at the provider's own price."""
+    changes: dict[str, object] = {"capacity_type": CapacityType.SPOT, "price_is_ceiling": True}
+    for own, asked in (
+        ("usd_per_hour", offer.provider_usd_per_hour),
+        ("cluster_usd_per_hour", offer.provider_cluster_usd_per_hour),
+    ):
+        if usable_price(asked) is not None:
+            changes |= {own: asked, f"provider_{own}": None}
+    return offer.model_copy(update=changes)
 
 
 def _place(offer: Offer) -> tuple[str, str | None, str | None, str]:

@@ -34,6 +34,19 @@ def node_rate(offer: Offer, nodes: int) -> Decimal | None:
     return cluster if cluster is not None else usable_price(offer.usd_per_hour)
 
 
+def provider_rate(offer: Offer, nodes: int) -> Decimal | None:
+    """Return what the provider itself asks by the hour for one machine among `nodes`.
+
+    It differs from `node_rate` where the operator set a price of its own.
+    """
+    asked = {
+        "usd_per_hour": offer.provider_usd_per_hour,
+        "cluster_usd_per_hour": offer.provider_cluster_usd_per_hour,
+    }
+    given = {name: price for name, price in asked.items() if usable_price(price) is not None}
+    return node_rate(offer.model_copy(update=given), nodes)
+
+
 def disk_rate(offer: Offer, size_gb: int | None) -> Decimal | None:
     """Return the hourly price of one machine's root disk: 0 when included, None when unknown.
 

@@ -13,7 +13,14 @@ from garrison.models.base import Model, Name
 from garrison.models.group import RestartPolicy
 from garrison.models.offer import CapacityType
 
+DEFAULT_ACCOUNT = "default"
 MAX_RECOVERY_ATTEMPTS = 100
+MAX_ENV_BYTES = 131_072 - 258
+"""Of a value: a process receives at most 128 KiB with the name, the `=` and the end."""
+
+MAX_SEALED_CHARACTERS = 180_000
+"""Of a sealed value: the longest plain one, grown by the seal and its base64."""
+
 ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,255}$")
 SEALED_PREFIX = "sealed:"
 PLAIN_PREFIX = "plain:"
@@ -41,9 +48,23 @@ def _no_nul(value: str) -> str:
     return value
 
 
+def _utf8(value: str) -> str:
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError("has bytes that are no valid UTF-8") from None
+    return value
+
+
 def _as_command(value: Any) -> Any:
     # A single string is a shell line, as in Docker's and Kubernetes' files.
-    return ("/bin/sh", "-c", value) if isinstance(value, str) and value.strip() else value
+    if isinstance(value, str):
+        if not value.strip():
+            raise ValueError("must not be empty: give a shell line, or a list of words")
+        return ("/bin/sh", "-c", value)
+    if not isinstance(value, list | tuple):
+        raise ValueError("must be text, a shell line, or a list of words")
+    return value
 
 
 def _env_name(value: str) -> str:
@@ -55,6 +76,22 @@ def _env_name(value: str) -> str:
 def _env_value(value: Any) -> Any:
     if isinstance(value, dict) and set(value) == {"secret"} and isinstance(value["secret"], str):
         return f"{SECRET_PREFIX}{value['secret']}"
+    return value
+
+
+def _fits_process(value: str) -> str:
+    if value.startswith(SEALED_PREFIX):
+        if len(value) > MAX_SEALED_CHARACTERS:
+            raise ValueError(f"must have at most {MAX_SEALED_CHARACTERS} characters when sealed")
+        return value
+    # A value to be sealed need not be UTF-8; one that travels as it is must be.
+    if value.startswith((PLAIN_PREFIX, SECRET_PREFIX)):
+        _utf8(value)
+    size = len(value.encode("utf-8", "surrogateescape").removeprefix(PLAIN_PREFIX.encode()))
+    if size > MAX_ENV_BYTES:
+        raise ValueError(
+            f"has {size} bytes; a process can receive at most {MAX_ENV_BYTES} in one variable"
+        )
     return value
 
 
@@ -78,7 +115,7 @@ def _public_key(value: str) -> str:
 Text = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_no_nul)]
 EnvName = Annotated[str, AfterValidator(_env_name)]
 EnvValue = Annotated[
-    str, BeforeValidator(_env_value), AfterValidator(_no_nul), Field(max_length=262_144)
+    str, BeforeValidator(_env_value), AfterValidator(_no_nul), AfterValidator(_fits_process)
 ]
 """Text exactly as written; `plain:`, `sealed:` and `secret:` prefixes have a meaning."""
 
@@ -86,7 +123,7 @@ Port = Annotated[int, Field(ge=1, le=65_535)]
 Cidr = Annotated[str, AfterValidator(_cidr)]
 PublicKey = Annotated[str, AfterValidator(_public_key)]
 Command = Annotated[
-    tuple[Annotated[str, AfterValidator(_no_nul)], ...],
+    tuple[Annotated[str, AfterValidator(_no_nul), AfterValidator(_utf8)], ...],
     BeforeValidator(_as_command),
     Field(min_length=1, max_length=1024),
 ]
@@ -125,7 +162,7 @@ class ClusterShape(Model):
     zone: Text | None = None
     capacity_type: CapacityType = CapacityType.ON_DEMAND
     root_disk_gb: int | None = Field(default=None, ge=1, le=1_000_000)
-    account: Name = "default"
+    account: Name = DEFAULT_ACCOUNT
     orchestrator: Orchestrator = Orchestrator.NONE
     provider_options: dict[str, dict[str, JsonValue]] = Field(default_factory=dict)
     recovery: RecoverySpec = RecoverySpec()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from garrison.models.cluster import ClusterSpec
 from garrison.models.document import bind, decode, load_document
+from garrison.models.problems import KeyPath
 
 
 def read_cluster_file(content: str | bytes, source: str | None = None) -> ClusterSpec:
@@ -18,5 +19,17 @@ def read_cluster_file(content: str | bytes, source: str | None = None) -> Cluste
     Raises:
         InvalidSpec: With every mistake, each with its line and key.
     """
+    return read_cluster_lines(content, source)[0]
+
+
+def read_cluster_lines(
+    content: str | bytes, source: str | None = None
+) -> tuple[ClusterSpec, dict[KeyPath, int]]:
+    """Return what a cluster file asks for, and the line of each of its keys.
+
+    Raises:
+        InvalidSpec: As `read_cluster_file`.
+    """
     text = decode(content, source) if isinstance(content, bytes) else content
-    return bind(load_document(text, source), ClusterSpec, "cluster", verbatim=("env",))
+    document = load_document(text, source)
+    return bind(document, ClusterSpec, "cluster", verbatim=("env",)), document.lines

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from garrison.errors import ErrorCode
+from garrison.errors import ErrorCode, Problem
 from garrison.models.base import Message, Seconds, Time
 from garrison.models.billing import Meter
 from garrison.models.cluster import ClusterSpec
@@ -187,10 +187,15 @@ class Blocked(Message):
 
 
 class Failure(Message):
-    """Why a life ends, or what went wrong last."""
+    """Why a life ends, or what went wrong last.
+
+    Attributes:
+        problems: The mistakes by field, where the input has any.
+    """
 
     code: ErrorCode
     message: str
+    problems: tuple[Problem, ...] = ()
 
 
 class QuoteIntent(Message):

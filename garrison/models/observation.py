@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from garrison.models.base import Message, Time
+from datetime import timedelta
+
+from garrison.models.base import Message, Seconds, Time
 from garrison.models.group import Group
 from garrison.models.provider import ProviderFacts
 
@@ -72,3 +74,59 @@ class WatchStatus(Message):
     provider: str
     facts: ProviderFacts | None = None
     asks: tuple[WatchAsk, ...] = ()
+
+
+class OrphanMachines(Message):
+    """Machines with our installation's id, of a life that Temporal does not know.
+
+    Attributes:
+        machines: How many there are.
+        provider_ids: The first few of them, cut to a bounded length.
+    """
+
+    owner: str
+    uid: str
+    machines: int
+    provider_ids: tuple[str, ...] = ()
+
+
+class WatchTrouble(Message):
+    """Why passes fail.
+
+    Attributes:
+        since: The first failed pass after the last complete one.
+    """
+
+    code: str
+    message: str
+    since: Time
+
+
+class WatchReport(Message):
+    """What the observer of a provider says of itself with each heartbeat: under 2 kB.
+
+    Attributes:
+        interval: How often it looks when nothing is in transition.
+        passed_at: End of the last complete pass, None before the first.
+        error: Of the passes since then, None when the last one was complete.
+        orphan_machines: How many orphans the last complete pass saw.
+        orphans: The first few lives of those.
+        reaped: Groups of closed lives deleted since the observer was started.
+    """
+
+    interval: Seconds = timedelta(seconds=15)
+    passed_at: Time | None = None
+    error: WatchTrouble | None = None
+    orphan_machines: int = 0
+    orphans: tuple[OrphanMachines, ...] = ()
+    reaped: int = 0
+
+
+class ProviderStatus(ProviderFacts):
+    """A configured provider, and how its watch fares.
+
+    Attributes:
+        watch: None when no observer has reported.
+    """
+
+    watch: WatchReport | None = None

@@ -35,6 +35,9 @@ class Offer(Message):
         accelerator_memory_gib: Memory of one accelerator.
         usd_per_hour: Price of one machine; None is unknown, which is not free.
         cluster_usd_per_hour: Price of one machine inside a multi-node cluster where that differs.
+        provider_usd_per_hour: What the provider itself asks where the price is the operator's
+            own; None is the same.
+        provider_cluster_usd_per_hour: The same inside a multi-node cluster.
         price_is_ceiling: The price is an upper bound (spot quoted at the on-demand price).
         root_disk_usd_per_gb_month: None when the rate includes the disk, or nobody said its price.
         root_disk_price_unknown: A disk costs extra or may do so, and nobody said how much.
@@ -56,6 +59,8 @@ class Offer(Message):
     capacity_type: CapacityType = CapacityType.ON_DEMAND
     usd_per_hour: Money | None = None
     cluster_usd_per_hour: Money | None = None
+    provider_usd_per_hour: Money | None = None
+    provider_cluster_usd_per_hour: Money | None = None
     price_is_ceiling: bool = False
     root_disk_usd_per_gb_month: Money | None = None
     root_disk_price_unknown: bool = False

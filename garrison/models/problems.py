@@ -66,11 +66,12 @@ def field_name(path: KeyPath) -> str:
         if isinstance(part, int):
             name += f"[{part}]"
         else:
-            name += f".{_printable(part)}" if name else _printable(part)
+            name += f".{printable_key(part)}" if name else printable_key(part)
     return name
 
 
-def _printable(key: str) -> str:
+def printable_key(key: str) -> str:
+    """Return a key for a message: printable, clipped."""
     # A key may hold what a terminal would obey.
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in key[:MAX_SHOWN])
 
@@ -151,6 +152,7 @@ _FIXED = {
     "string_type": "must be text",
     "int_parsing_size": "is too large a number",
     "string_too_short": "must not be empty",
+    "string_unicode": "has characters that are no valid UTF-8",
 }
 _WANTED = {
     "int_parsing": "a whole number",

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from pydantic import Field
 
-from garrison.errors import ErrorCode
+from garrison.errors import ErrorCode, Problem
 from garrison.models.base import Message, Money, Time
 from garrison.models.offer import Offer
 from garrison.models.provider import ProviderFacts
@@ -67,8 +67,14 @@ class Quote(Message):
 
 
 class QuoteRefusal(Message):
-    """Why no quote could be made."""
+    """Why no quote could be made.
+
+    Attributes:
+        message: All of it, as people read it.
+        problems: The mistakes by field of the cluster, where it has any.
+    """
 
     code: ErrorCode
     message: str
+    problems: tuple[Problem, ...] = ()
     considered: tuple[Considered, ...] = ()

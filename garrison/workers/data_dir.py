@@ -5,21 +5,40 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shlex
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from garrison.errors import InvalidSpec, PortTaken
+from garrison.private_files import make_folder
 from garrison.service import read_up_record
 
+_OWN = (
+    "client",
+    "cli-errors.log",
+    "garrison.yaml",
+    "installation",
+    "keys",
+    "simulated.db",
+    "up.lock",
+)
+"""By any of these a directory is known as one of ours."""
 
-def prepare_data_dir(folder: Path) -> None:
-    """Make the data directory, for its owner alone, unless it exists; check that it can be used.
+
+def prepare_data_dir(folder: Path) -> bool:
+    """Make the data directory unless it exists, and check that it can be used.
+
+    Afterwards it is for its owner alone.
+
+    Returns:
+        Whether it was open to other users before.
 
     Raises:
-        InvalidSpec: It cannot.
+        InvalidSpec: It cannot be used, or not be closed to others.
     """
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
         usable = os.access(folder, os.R_OK | os.W_OK | os.X_OK)
         reason = "permission denied"
     except OSError as error:
@@ -29,6 +48,32 @@ def prepare_data_dir(folder: Path) -> None:
             f"the data directory {folder} cannot be used: {reason}; "
             "choose another with --data-dir or GARRISON_DATA_DIR"
         )
+    return _close_to_others(folder)
+
+
+def _close_to_others(folder: Path) -> bool:
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if not mode & 0o077:
+        return False
+    # Never a directory that serves for something else, such as /tmp.
+    if mode & stat.S_ISVTX or not _is_ours(folder):
+        raise InvalidSpec(
+            f"the data directory {folder} is open to other users (mode {mode:04o}) and holds "
+            f"other things; choose another, or run: chmod 700 {shlex.quote(str(folder))}"
+        )
+    try:
+        folder.chmod(0o700)
+    except OSError as error:
+        raise InvalidSpec(
+            f"the data directory {folder} is open to other users (mode {mode:04o}), "
+            f"which cannot be changed: {error.strerror}; choose another"
+        ) from None
+    return True
+
+
+def _is_ours(folder: Path) -> bool:
+    names = os.listdir(folder)
+    return not names or not set(_OWN).isdisjoint(names)
 
 
 @contextlib.contextmanager

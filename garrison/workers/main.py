@@ -16,6 +16,7 @@ from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from garrison.activities.installation import InstallationActivities
+from garrison.activities.log_keeper import LogKeeper
 from garrison.activities.owners import TemporalOwners
 from garrison.activities.provider import ProviderActivities
 from garrison.activities.watch import WatchActivities
@@ -234,11 +235,13 @@ def _watch_worker(client: Client, parts: Parts, watches: Watches) -> Worker:
         interval=parts.settings.watch_interval,
         busy_interval=parts.settings.watch_interval_busy,
         clock=parts.clock,
+        keeper=LogKeeper(parts.settings.log_dir),
     )
     return Worker(
         client,
         task_queue=WATCH_QUEUE,
         activities=[activities.watch_provider],
         max_concurrent_activities=50,
+        max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
         graceful_shutdown_timeout=timedelta(seconds=1),
     )

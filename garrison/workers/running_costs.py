@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -11,6 +11,7 @@ from temporalio.client import Client
 
 from garrison.errors import InvalidSpec, Problem
 from garrison.models.cluster_state import Phase
+from garrison.workflows.watch_report import orphan_machines
 
 COSTING = (
     Phase.LAUNCHING,
@@ -28,14 +29,23 @@ class RunningCosts:
 
     Attributes:
         simulated: How many of them are on paper or on this machine.
+        orphans: Machines that the watches saw and whose owner nobody knows.
     """
 
     clusters: int = 0
     usd_per_hour: Decimal = Decimal(0)
     simulated: int = 0
+    orphans: int = 0
 
     def sentence(self) -> str:
         """Return the line with which `up` ends."""
+        if not self.orphans:
+            return self._of_clusters()
+        what = "1 machine has" if self.orphans == 1 else f"{self.orphans} machines have"
+        of_clusters = self._of_clusters() if self.clusters else "no cluster goes on"
+        return f"{of_clusters}; {what} no owner that Garrison knows (garrison doctor)"
+
+    def _of_clusters(self) -> str:
         if not self.clusters:
             return "nothing goes on costing money"
         one = self.clusters == 1
@@ -48,8 +58,12 @@ class RunningCosts:
         return f"{line} ({share})"
 
 
-async def running_costs(client: Client) -> RunningCosts:
+async def running_costs(client: Client, providers: Iterable[str] = ()) -> RunningCosts:
     """Return what the clusters of a namespace cost, from visibility and memo alone.
+
+    Args:
+        client: Of the namespace.
+        providers: Those whose watches are asked for orphans; no worker need run for that.
 
     Raises:
         RPCError: The service did not answer, or lacks the search attributes.
@@ -59,6 +73,7 @@ async def running_costs(client: Client) -> RunningCosts:
         clusters=len(memos),
         usd_per_hour=sum((Decimal(memo.get("hourly_usd") or 0) for memo in memos), Decimal(0)),
         simulated=sum(bool(memo.get("simulated")) for memo in memos),
+        orphans=await orphan_machines(client, providers),
     )
 
 

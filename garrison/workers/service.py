@@ -79,7 +79,7 @@ async def run_up(
         ports: Of the server.
         metrics_port: Where Prometheus may scrape the SDK, None for nowhere.
         ready: Called once everything runs.
-        tell: Called at the end, with what goes on costing money.
+        tell: Called with what is worth knowing: at the end, what goes on costing money.
         server_ended: Called when the server ended by itself. It ends the process: without a
             server the workers cannot drain.
 
@@ -88,7 +88,8 @@ async def run_up(
         PortTaken: A port, or the data directory, is another's.
         InvalidSpec: The data directory or the settings cannot be used.
     """
-    prepare_data_dir(settings.data_dir)
+    if prepare_data_dir(settings.data_dir):
+        tell(f"note: {settings.data_dir} was open to other users; its mode is 0700 now")
     server = EmbeddedServer(
         settings.data_dir, ports, namespace=embedded_namespace(settings), attributes=ALL_KEYS
     )
@@ -104,7 +105,7 @@ async def run_up(
                 ready(Serving(server, parts))
                 if not await _asked_before_end(stop, server):
                     server_ended(await _death_of(server))
-            tell(await _farewell(client))
+            tell(await _farewell(client, parts.providers))
         except Stopped:
             tell("stopped before anything was served")
         finally:
@@ -212,10 +213,10 @@ async def _keep_closed_lives(client: Client) -> None:
     )
 
 
-async def _farewell(client: Client) -> str:
+async def _farewell(client: Client, providers: Iterable[str]) -> str:
     try:
         async with asyncio.timeout(FAREWELL_DEADLINE.total_seconds()):
-            return (await running_costs(client)).sentence()
+            return (await running_costs(client, providers)).sentence()
     except (RPCError, TimeoutError):
         return "what goes on costing money is not known; see `garrison cluster list` after `up`"
 

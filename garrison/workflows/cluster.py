@@ -25,7 +25,7 @@ with workflow.unsafe.imports_passed_through():
     from garrison.domain.cluster_quote import merge_places, providers_to_ask, quote_cluster
     from garrison.domain.cluster_report import details_markdown, report_cluster, report_quote
     from garrison.domain.requests import recall, remember
-    from garrison.errors import ErrorCode, GarrisonError, error_of
+    from garrison.errors import ErrorCode, Faulty, GarrisonError, error_of
     from garrison.failures import as_application_error, code_of, message_of, retry_after_of
     from garrison.models.cluster_messages import (
         ActionAck,
@@ -237,7 +237,11 @@ class ClusterWorkflow:
         if state.quote is not None and state.quote.quote_id == query.quote_id:
             return QuoteAnswer(quote=report_quote(state, state.quote))
         if state.refusal is not None and state.refused_quote_id == query.quote_id:
-            refusal = QuoteRefusal(code=state.refusal.code, message=state.refusal.message)
+            refusal = QuoteRefusal(
+                code=state.refusal.code,
+                message=state.refusal.message,
+                problems=state.refusal.problems,
+            )
             return QuoteAnswer(refusal=refusal)
         gone = f"quote {query.quote_id} of {state.name} was replaced, or its life ended"
         return QuoteAnswer(refusal=QuoteRefusal(code=ErrorCode.QUOTE_EXPIRED, message=gone))
@@ -346,7 +350,8 @@ class ClusterWorkflow:
         try:
             await self._quote(intent)
         except GarrisonError as error:
-            failure = Failure(code=error.code, message=str(error))
+            problems = error.problems if isinstance(error, Faulty) else ()
+            failure = Failure(code=error.code, message=str(error), problems=problems)
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise

@@ -21,6 +21,8 @@ with workflow.unsafe.imports_passed_through():
 RENEW_EVENTS = 2_000
 PASS_TIMEOUT = timedelta(days=30)
 HEARTBEAT_TIMEOUT = timedelta(seconds=30)
+FORGET_AFTER = timedelta(minutes=30)
+"""A due ask is answered within a pass; after so long it is not even told again by a new worker."""
 RETRY = RetryPolicy(
     initial_interval=timedelta(seconds=1),
     backoff_coefficient=1.5,
@@ -98,3 +100,8 @@ class ProviderWatchWorkflow:
     def _keep(self, ask: WatchAsk) -> None:
         self._last += 1
         self._asks[ask.owner] = (self._last, ask)
+        # Not an ask for later than now, however far ahead the newest one looks.
+        oldest = min(ask.not_before, workflow.now()) - FORGET_AFTER
+        self._asks = {
+            owner: kept for owner, kept in self._asks.items() if kept[1].not_before >= oldest
+        }

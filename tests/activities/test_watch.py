@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
+from garrison.activities.log_keeper import LogKeeper
 from garrison.activities.owners import Life, Owner
+from garrison.activities.saved_logs import SavedLogs
 from garrison.activities.watch import Pass, ProviderWatcher
 from garrison.activities.watches import ManualWatches
 from garrison.errors import ProviderUnreachable
 from garrison.models.cluster_state import Phase
-from garrison.models.group import Group, Node, NodeStatus
+from garrison.models.group import Group, LogChunk, Node, NodeStatus
 from garrison.models.observation import Observation, WatchAsk
 from garrison.models.provider import ProviderFacts
 
@@ -30,6 +34,7 @@ class Cloud:
         self.deleted: list[str] = []
         self.lists = 0
         self.silent = False
+        self.workloads: Shells | None = None
 
     async def list_groups(self) -> Sequence[Group]:
         self.lists += 1
@@ -96,6 +101,7 @@ class Scene:
         self.directory = Directory()
         self.watches = ManualWatches()
         self.now = NOW
+        self.keeper: LogKeeper | None = None
         self.watcher = self.restarted()
 
     def restarted(self) -> ProviderWatcher:
@@ -104,6 +110,7 @@ class Scene:
             self.directory,
             self.watches,
             clock=lambda: self.now,
+            keeper=self.keeper,
         )
         return self.watcher
 
@@ -309,3 +316,77 @@ async def test_passes_are_quick_while_an_owner_is_in_transition(scene: Scene) ->
 
     scene.cloud.owns("a", RUNNING, STARTING)
     assert (await scene.pass_once()).busy
+
+
+class Shells:
+    """Nodes whose logs can be read, unless they hang."""
+
+    def __init__(self) -> None:
+        self.stopped: list[int] = []
+        self.hanging = False
+
+    async def stop_workload(self, node: Node, name: str) -> None:
+        self.stopped.append(node.rank)
+        if self.hanging:
+            await asyncio.Event().wait()
+
+    async def read_log(self, node: Node, name: str, *, offset: int, limit: int) -> LogChunk:
+        if self.hanging:
+            await asyncio.Event().wait()
+        log = b"hello from %d" % node.rank
+        start = len(log) + offset if offset < 0 else offset
+        return LogChunk(offset=start, data=log[start : start + limit])
+
+
+async def test_the_logs_of_a_closed_life_are_saved_once_before_it_is_reaped(
+    scene: Scene, tmp_path: Path
+) -> None:
+    shells = Shells()
+    scene.cloud.workloads = shells
+    scene.keeper = LogKeeper(tmp_path)
+    scene.restarted()
+    scene.cloud.owns("cluster/train-1", RUNNING, STOPPED, uid="dead")
+    scene.directory.lives[("cluster/train-1", "dead")] = Life.CLOSED
+
+    await scene.look()
+    await scene.look()
+
+    saved = SavedLogs(tmp_path).read("Train-1", "dead", 0, offset=0, limit=100)
+    assert saved is not None
+    assert saved.data == b"hello from 0"
+    assert shells.stopped == [0]
+    assert scene.cloud.deleted == ["dead-0", "dead-0"]
+
+
+@pytest.mark.parametrize("owner", ["cluster/../../x", "train-1", "cluster/", "cluster/a\n"])
+async def test_a_tag_that_is_no_cluster_is_reaped_and_writes_no_file(
+    scene: Scene, tmp_path: Path, owner: str
+) -> None:
+    scene.cloud.workloads = Shells()
+    scene.keeper = LogKeeper(tmp_path / "a" / "b" / "logs")
+    scene.restarted()
+    scene.cloud.owns(owner, RUNNING, uid="dead")
+    scene.directory.lives[(owner, "dead")] = Life.CLOSED
+
+    await scene.look()
+
+    assert scene.cloud.deleted == ["dead-0"]
+    assert list(tmp_path.rglob("*")) == []
+
+
+async def test_nodes_that_hang_are_reaped_without_their_logs(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("garrison.activities.reaper.KEEP_LOGS_SECONDS", 0.05)
+    scene.cloud.workloads = shells = Shells()
+    shells.hanging = True
+    scene.keeper = LogKeeper(tmp_path)
+    scene.restarted()
+    scene.cloud.owns("cluster/a", RUNNING, RUNNING, uid="dead")
+    scene.directory.lives[("cluster/a", "dead")] = Life.CLOSED
+
+    async with asyncio.timeout(5):
+        await scene.look()
+
+    assert scene.cloud.deleted == ["dead-0"]
+    assert not list(tmp_path.rglob("*.log"))

@@ -26,8 +26,8 @@ from garrison.models.cluster_status import (
     RecoveryStatus,
 )
 from garrison.models.group import NodeStatus, WorkloadState
+from garrison.models.observation import ProviderStatus, WatchReport
 from garrison.models.offer import Offer, OfferQuery, Stock
-from garrison.models.provider import ProviderFacts
 from garrison.models.quote import Considered, QuotePart
 
 NOW = datetime(2030, 5, 17, 12, 0, 0, 250_000, tzinfo=UTC)
@@ -289,8 +289,13 @@ class FakeOffers:
 class FakeProviders:
     """One provider."""
 
-    async def list(self) -> List[ProviderFacts]:
-        return [ProviderFacts(name="simulated", type="simulated", simulated=True)]
+    def __init__(self) -> None:
+        self.watch: WatchReport | None = None
+
+    async def list(self) -> List[ProviderStatus]:
+        return [
+            ProviderStatus(name="simulated", type="simulated", simulated=True, watch=self.watch)
+        ]
 
 
 @dataclass

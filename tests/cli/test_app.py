@@ -274,8 +274,9 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
             env={**os.environ, "GARRISON_DATA_DIR": str(tmp_path)},
         )
 
-    assert done.stderr.startswith(b"error: internal: OSError: No space left on device; ")
-    assert done.returncode == 1
+    said = b"error: invalid_spec: standard output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (2, said)
+    assert not (tmp_path / "cli-errors.log").exists()
 
 
 def test_help_does_not_load_what_only_commands_need(tmp_path: Path) -> None:
@@ -335,3 +336,54 @@ def test_completion_knows_nouns_and_verbs(tmp_path: Path) -> None:
     out, _ = process.communicate(timeout=60)
 
     assert b"terminate" in out
+
+
+@pytest.mark.parametrize(
+    ("argv", "named"),
+    [
+        (("cluster", "list", "--owner", "a\udc80"), "--owner"),
+        (("offer", "list", "--search=\udc80"), "--search"),
+        (("cluster", "quote", "--command", "run \udc80"), "--command"),
+        (("simulated", "kill", "\udc80"), "argument 3"),
+    ],
+)
+def test_bytes_that_are_no_text_are_refused_with_their_place(
+    cli: Cli, garrison: FakeGarrison, argv: tuple[str, ...], named: str
+) -> None:
+    answer = cli(*argv)
+
+    assert answer.status == 2
+    assert answer.err == f"error: invalid_spec: {named}: has bytes that are no valid UTF-8\n"
+    assert garrison.clusters.calls == []
+
+
+@pytest.mark.parametrize("option", ["--skip", "--rank"])
+def test_a_number_that_the_cloud_cannot_hold_is_refused(cli: Cli, option: str) -> None:
+    answer = cli("simulated", "faults", "add", "launch", "refusal", option, "9" * 20)
+
+    assert answer.status == 2
+    assert "must be at most 1000000000" in answer.err
+
+
+def test_a_word_that_is_no_choice_is_told_in_plain_words(cli: Cli) -> None:
+    answer = cli("offer", "list", "--capacity-type", "nosuch")
+
+    assert "Invalid value for '--capacity-type': 'nosuch' is not one of" in answer.err
+
+
+def test_what_the_service_refuses_of_a_file_is_told_with_its_lines(
+    cli: Cli, garrison: FakeGarrison, tmp_path: Path
+) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("cluster:\n  region: mars\n  nodes: 9\n")
+    problems = (Problem("cluster.region", "no"), Problem("cluster.nodes", "too many"))
+    garrison.clusters.error = InvalidSpec("the cluster cannot be placed", problems=problems)
+
+    answer = cli("cluster", "quote", "-f", str(file), "--nodes", "12")
+
+    assert answer.status == 2
+    assert answer.err.splitlines()[-3:] == [
+        f"error: invalid_spec: {file}: the cluster cannot be placed",
+        "  line 2: cluster.region: no",
+        "  cluster.nodes: too many",
+    ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from garrison.models.group import Group, GroupRequest
+from garrison.models.observation import WatchReport, WatchTrouble
 from garrison.models.offer import CapacityType, Offer, OfferQuery
 from garrison.providers.simulated.provider import SimulatedProvider
 from tests.cli.conftest import Cli
@@ -110,6 +111,25 @@ def test_providers_say_what_they_can(cli: Cli) -> None:
 
     assert "simulated (simulated)" in table.out
     assert as_json.json[0]["capabilities"]["gang"] is True
+
+
+def test_providers_say_how_their_watch_fares(cli: Cli, garrison: FakeGarrison) -> None:
+    now = datetime.now(UTC)
+    garrison.providers.watch = WatchReport(
+        passed_at=now - timedelta(minutes=5),
+        error=WatchTrouble(code="provider_auth", message="key is\x1b[2J revoked", since=now),
+        orphan_machines=3,
+    )
+
+    table, as_json = cli("provider", "list"), cli("provider", "list", "-o", "json")
+
+    shown = " ".join(table.out.split())
+    assert "5m" in shown
+    assert "provider_auth" in shown
+    assert "\x1b" not in table.out
+    assert as_json.json[0]["name"] == "simulated"
+    assert as_json.json[0]["watch"]["orphan_machines"] == 3
+    assert as_json.json[0]["watch"]["error"]["code"] == "provider_auth"
 
 
 # simulated

@@ -14,6 +14,9 @@ from garrison.cli.confirm import confirm
 from garrison.cli.output import show
 from garrison.cli.session import Interrupted
 from garrison.cli.text import cost, number, printable, span, usd
+from garrison.cli.waiting import summary
+from garrison.models.cluster_state import Phase
+from garrison.models.group import NodeStatus
 from tests.cli.fake_garrison import node, status
 
 
@@ -122,3 +125,14 @@ def test_other_values_read_well() -> None:
 )
 def test_a_terminal_only_shows_text_and_never_obeys_it(text: str, shown: str) -> None:
     assert printable(text) == shown
+
+
+def test_what_is_left_counts_only_machines_that_were_bought() -> None:
+    bought = node(0, provider_id="i-1")
+    never = node(1, provider_id=None, status=NodeStatus.PENDING)
+
+    one = summary(status(Phase.TERMINATING, nodes=(bought, never)))
+    none = summary(status(Phase.TERMINATING, nodes=(never,)))
+
+    assert "1 node left" in one
+    assert "left" not in none

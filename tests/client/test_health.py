@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from temporalio.client import Client
 
-from garrison.client.health import check_service, server_version
+from garrison.client.health import check_service, judge_watch, server_version
+from garrison.models.observation import WatchReport, WatchTrouble
 from garrison.models.service import Check, CheckStatus
 from garrison.settings import ProviderSettings, ProviderType, Settings, load_settings
 
@@ -65,3 +67,71 @@ async def test_the_version_of_the_server_is_known(settings: Settings) -> None:
 
     assert version is not None
     assert version.startswith("1.")
+
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+AUTH = WatchTrouble(code="provider_auth", message="key revoked", since=NOW - timedelta(minutes=4))
+
+
+def _ago(**span: float) -> datetime:
+    return NOW - timedelta(**span)
+
+
+@pytest.mark.parametrize(
+    ("report", "begun_at", "fault", "status", "text"),
+    [
+        pytest.param(
+            WatchReport(passed_at=_ago(seconds=59)), _ago(days=3), "", "ok", "59 s ago", id="passes"
+        ),
+        pytest.param(
+            WatchReport(passed_at=_ago(seconds=2), error=AUTH),
+            _ago(days=3),
+            "",
+            "ok",
+            "2 s ago",
+            id="a first failed pass",
+        ),
+        pytest.param(
+            WatchReport(passed_at=_ago(minutes=5), error=AUTH),
+            _ago(days=3),
+            "",
+            "fail",
+            "since 2026-03-01 11:56:00 UTC: provider_auth: key revoked",
+            id="cannot be listed",
+        ),
+        pytest.param(
+            WatchReport(error=AUTH), _ago(seconds=5), "", "fail", "no pass yet", id="never listed"
+        ),
+        pytest.param(
+            WatchReport(passed_at=_ago(hours=9)), _ago(seconds=5), "", "ok", "starting", id="anew"
+        ),
+        pytest.param(WatchReport(), _ago(seconds=5), "", "ok", "starting", id="first start"),
+        pytest.param(
+            WatchReport(), _ago(seconds=5), "KeyError: 'x'", "fail", "KeyError", id="broken"
+        ),
+        pytest.param(
+            WatchReport(passed_at=_ago(hours=9)),
+            _ago(hours=10),
+            "",
+            "fail",
+            "03:00",
+            id="no worker",
+        ),
+        pytest.param(
+            WatchReport(interval=timedelta(minutes=5), passed_at=_ago(minutes=14)),
+            _ago(days=3),
+            "",
+            "ok",
+            "840 s ago",
+            id="a long interval",
+        ),
+    ],
+)
+def test_a_watch_is_judged_by_its_last_complete_pass(
+    report: WatchReport, begun_at: datetime, fault: str, status: str, text: str
+) -> None:
+    found = judge_watch("watch x", report, now=NOW, begun_at=begun_at, fault=fault)
+
+    assert found.status == status
+    assert text in found.detail
+    assert (found.remedy is None) == (status == "ok")

@@ -11,6 +11,7 @@ from garrison.catalog.loader import load_offers
 from garrison.domain.placement import Placement, choose_offers, consider_offers, offer_label
 from garrison.errors import (
     GarrisonError,
+    InvalidShape,
     InvalidSpec,
     Unsupported,
 )
@@ -155,7 +156,9 @@ def test_where_no_stock_is_signalled_is_the_last_choice() -> None:
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        pytest.param({}, "say gpus_per_node: H100 is sold with 1, 8 per machine", id="no size"),
+        pytest.param(
+            {}, "cluster.gpus_per_node: is needed: H100 is sold with 1, 8 per machine", id="no size"
+        ),
         pytest.param(
             {"gpus_per_node": 4},
             "no machine has 4 x H100; it is sold with 1, 8 per machine",
@@ -164,7 +167,11 @@ def test_where_no_stock_is_signalled_is_the_last_choice() -> None:
         pytest.param(
             {"accelerator": "H100:4"}, "no machine has 4 x H100", id="a count in the name"
         ),
-        pytest.param({"gpus_per_node": 8, "nodes": 9}, "nodes 9 exceeds the limit 8", id="nodes"),
+        pytest.param(
+            {"gpus_per_node": 8, "nodes": 9},
+            "cluster.nodes: 9 exceeds the limit 8 (setting limits.max_nodes)",
+            id="nodes",
+        ),
         pytest.param({"gpus_per_node": 8, "region": "r1", "zone": "z"}, "", id="zone is free"),
     ],
 )
@@ -184,7 +191,43 @@ def test_the_gpu_limit_holds_for_a_size_that_the_machine_implies() -> None:
 
     said = refusal(big, accelerator=None, instance_type="nvl")
 
-    assert "gpus_per_node 16 exceeds the limit 8 (setting limits.max_gpus_per_node)" in said
+    assert "gpus_per_node: 16 exceeds the limit 8 (setting limits.max_gpus_per_node)" in said
+
+
+def test_mistakes_of_places_names_sizes_and_limits_are_all_told_at_once() -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        choose(offer(), SMALL, nodes=9, accelerator="H100:7", region="mars")
+
+    assert [str(problem) for problem in caught.value.problems] == [
+        "cluster.region: nothing is sold in 'mars'; known: r1",
+        "cluster.nodes: 9 exceeds the limit 8 (setting limits.max_nodes)",
+        "cluster.accelerator: no machine has 7 x H100; it is sold with 1, 8 per machine",
+    ]
+
+
+def test_mistakes_that_are_all_of_the_size_are_an_invalid_shape() -> None:
+    with pytest.raises(InvalidShape) as caught:
+        choose(offer(), SMALL, nodes=99, gpus_per_node=9)
+
+    assert [str(problem) for problem in caught.value.problems] == [
+        "cluster.nodes: 99 exceeds the limit 8 (setting limits.max_nodes)",
+        "cluster.gpus_per_node: 9 exceeds the limit 8 (setting limits.max_gpus_per_node)",
+        "cluster.gpus_per_node: no machine has 9 x H100; it is sold with 1, 8 per machine",
+    ]
+
+
+def test_a_provider_of_cpu_machines_says_so_when_an_accelerator_is_wanted() -> None:
+    said = refusal(CPU)
+
+    assert "cluster.accelerator: cloud sells only machines without accelerators" in said
+
+
+def test_the_ceiling_of_a_spot_price_is_the_providers_own_price() -> None:
+    own = offer("10", provider_usd_per_hour=Decimal(98))
+
+    placement = choose(own, capacity_type="spot")
+
+    assert placement.chosen.usd_per_hour == Decimal(98)
 
 
 def test_the_size_comes_from_the_name_or_the_machine_or_the_only_one_sold() -> None:
@@ -258,9 +301,9 @@ def test_unknown_names_are_all_listed_with_the_nearest() -> None:
         choose(offer(), accelerator="H101", instance_type="p55", region="r11")
 
     assert [str(problem) for problem in caught.value.problems] == [
-        "region: nothing is sold in 'r11'; did you mean 'r1'?",
-        "instance_type: no instance type is called 'p55'; did you mean 'p5'?",
-        "accelerator: no accelerator is called 'H101'; did you mean 'H100'?",
+        "cluster.region: nothing is sold in 'r11'; did you mean 'r1'?",
+        "cluster.instance_type: no instance type is called 'p55'; did you mean 'p5'?",
+        "cluster.accelerator: no accelerator is called 'H101'; did you mean 'H100'?",
     ]
 
 
@@ -273,7 +316,7 @@ def test_an_unknown_provider_is_refused_with_the_configured_ones() -> None:
 def test_a_type_sold_elsewhere_only_is_told_from_an_unknown_one() -> None:
     said = refusal(offer(), SMALL.replace(region="r2"), instance_type="p5", region="r2")
 
-    assert said == "invalid_shape: H100 is not sold there; it is in: r1"
+    assert "cluster.instance_type: H100 is not sold there; it is in: r1" in said
 
 
 @pytest.mark.parametrize(
@@ -300,7 +343,7 @@ def test_contradictions_are_all_refused(shape: dict[str, Any], fields: list[str]
     with pytest.raises(InvalidSpec) as caught:
         choose(offer(), SMALL, FORTY, **shape)
 
-    assert [problem.field for problem in caught.value.problems] == fields
+    assert [problem.field for problem in caught.value.problems] == [f"cluster.{f}" for f in fields]
 
 
 def test_an_ambiguous_accelerator_is_asked_back_unless_the_rest_settles_it() -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import textwrap
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from garrison.errors import InvalidSpec
-from garrison.models.cluster import ClusterSpec
+from garrison.models.cluster import MAX_ENV_BYTES, ClusterSpec
 from garrison.models.cluster_file import read_cluster_file
 from garrison.models.problems import build
+from garrison.sealing import load_or_create_key_pair, seal_env
 
 
 def read(body: str) -> ClusterSpec:
@@ -226,3 +229,37 @@ def test_a_variable_name_has_no_control_character_and_none_is_printed() -> None:
         "line 2: cluster.env.A\\n: 'A\\n' is no environment variable name",
         "line 2: cluster.env.\\x1b[2J: '\\x1b[2J' is no environment variable name",
     ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"command": ""}, "command: must not be empty: give a shell line, or a list of words"),
+        ({"command": {}}, "command: must be text, a shell line, or a list of words"),
+        ({"command": ["a\udc80"]}, "command[0]: has bytes that are no valid UTF-8"),
+        ({"env": {"A": "plain:\udc80"}}, "env.A: has bytes that are no valid UTF-8"),
+        (
+            {"env": {"A": "x" * 204_800}},
+            "env.A: has 204800 bytes; a process can receive at most 130814 in one variable",
+        ),
+        ({"command": ["a"] * 1025}, "command: must have at most 1024 items"),
+    ],
+)
+def test_what_no_process_can_be_given_is_refused_in_plain_words(
+    fields: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        build(ClusterSpec, fields, what="flags")
+
+    assert [str(problem) for problem in caught.value.problems] == [said]
+
+
+@pytest.mark.parametrize("letter", ["x", "\udc80"])
+def test_the_longest_value_is_still_valid_when_it_is_sealed(letter: str, tmp_path: Path) -> None:
+    keys = load_or_create_key_pair(tmp_path)
+    longest = letter * MAX_ENV_BYTES
+
+    plain = build(ClusterSpec, {"env": {"A": longest}}, what="flags")
+    sealed = build(ClusterSpec, {"env": seal_env(keys.public_text, plain.env)}, what="flags")
+
+    assert len(sealed.env["A"]) > MAX_ENV_BYTES

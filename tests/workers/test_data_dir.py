@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from garrison.errors import ErrorCode, PortTaken
+from garrison.errors import ErrorCode, InvalidSpec, PortTaken
 from garrison.workers.data_dir import hold_data_dir, prepare_data_dir
 
 
@@ -63,3 +64,63 @@ def test_a_new_directory_is_for_its_owner_alone(tmp_path: Path) -> None:
     prepare_data_dir(tmp_path / "a" / "b")
 
     assert (tmp_path / "a" / "b").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("kept", [(), ("garrison.yaml",), ("installation", "notes.txt")])
+def test_an_open_directory_of_ours_is_closed_once(tmp_path: Path, kept: tuple[str, ...]) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    folder.chmod(0o755)
+    for name in kept:
+        (folder / name).touch()
+
+    told = prepare_data_dir(folder), prepare_data_dir(folder)
+
+    assert told == (True, False)
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(("mode", "name"), [(0o755, "notes.txt"), (0o1777, "installation")])
+def test_an_open_directory_that_serves_for_something_else_is_refused(
+    tmp_path: Path, mode: int, name: str
+) -> None:
+    folder = tmp_path / "it's shared"
+    folder.mkdir()
+    (folder / name).touch()
+    folder.chmod(mode)
+
+    with pytest.raises(InvalidSpec, match="open to other users") as caught:
+        prepare_data_dir(folder)
+
+    assert f"chmod 700 {shlex.quote(str(folder))}" in str(caught.value)
+    assert folder.stat().st_mode & 0o7777 == mode
+
+
+def test_every_folder_that_was_missing_is_for_its_owner_alone(tmp_path: Path) -> None:
+    prepare_data_dir(tmp_path / "a" / "b")
+
+    assert (tmp_path / "a").stat().st_mode & 0o077 == 0
+
+
+def test_a_file_in_the_place_of_a_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(InvalidSpec, match="--data-dir"):
+            prepare_data_dir(folder)
+
+
+@pytest.mark.parametrize("given", ["", "  "])
+def test_an_empty_data_dir_option_is_refused_and_installs_nowhere(
+    tmp_path: Path, given: str
+) -> None:
+    line = [sys.executable, "-m", "garrison.cli.app", "up", "--data-dir", given]
+    environ = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+
+    ended = subprocess.run(
+        line, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("error: invalid_spec: --data-dir is empty")
+    assert not list(tmp_path.iterdir())

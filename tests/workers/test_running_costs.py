@@ -33,6 +33,17 @@ from garrison.workers.running_costs import RunningCosts
             "3 clusters go on at 10.00 USD/h; their guards pause until `garrison up` (1 simulated)",
             id="some on paper",
         ),
+        pytest.param(
+            RunningCosts(1, Decimal("2"), orphans=2),
+            "1 cluster goes on at 2.00 USD/h; its guard pauses until `garrison up`; "
+            "2 machines have no owner that Garrison knows (garrison doctor)",
+            id="orphans",
+        ),
+        pytest.param(
+            RunningCosts(orphans=1),
+            "no cluster goes on; 1 machine has no owner that Garrison knows (garrison doctor)",
+            id="only an orphan",
+        ),
     ],
 )
 def test_the_sentence_names_number_and_rate(costs: RunningCosts, sentence: str) -> None:

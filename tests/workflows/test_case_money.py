@@ -13,6 +13,7 @@ from garrison.models.cluster_state import Phase
 from garrison.models.offer import Offer, OfferQuery
 from garrison.providers.simulated.faults import Call, Fault
 from garrison.providers.simulated.provider import SimulatedProvider
+from garrison.settings import ProviderSettings
 from tests.workflows.conftest import SOON, Story, VirtualStory
 
 MINUTE = timedelta(minutes=1)
@@ -134,3 +135,24 @@ async def test_a20_without_any_price_nothing_is_quoted(virtual: VirtualStory) ->
             await virtual.quote()
 
     assert virtual.calls(Call.LAUNCH) == []
+
+
+@pytest.mark.parametrize("own", [Decimal(10), Decimal(500)], ids=["below", "above"])
+async def test_p3_an_own_price_is_paid_and_the_providers_own_rate_bounds_the_purchase(
+    story: Story, own: Decimal
+) -> None:
+    async with story.worker():
+        listed = (await story.quote()).offer
+    prices = {listed.instance_type: {"usd_per_hour": own}}
+    chosen = ProviderSettings.model_validate({"type": "simulated", "prices": prices})
+    story.settings = story.settings.model_copy(update={"providers": {story.name: chosen}})
+    story.use()
+
+    async with story.worker():
+        status = await story.running(instance_type=listed.instance_type, region=listed.region)
+
+    assert listed.usd_per_hour is not None
+    assert status.hourly_usd == 2 * own
+    assert status.provider_hourly_usd == 2 * listed.usd_per_hour
+    machines = story.machines()
+    assert {Decimal(machine["usd_per_hour"]) for machine in machines} == {listed.usd_per_hour}

@@ -18,6 +18,9 @@ from garrison.models.base import Model
 from garrison.providers.simulated.store import Tx, span
 from garrison.providers.simulated.vendor import NO_CAPACITY, Kind, error_for, kind_of
 
+MAX_COUNT = 1_000_000_000
+"""Of calls and ranks, which the cloud's file holds as numbers of fixed size."""
+
 RESPONSE_LOST = "the connection was lost before the answer came"
 REQUEST_LOST = "the connection was lost before the request arrived"
 
@@ -106,13 +109,13 @@ class FaultRule(Model):
     message: str | None = Field(default=None, max_length=2000)
     seconds: float = Field(default=0.0, ge=0, le=10_000_000, allow_inf_nan=False)
     retry_after_seconds: float | None = Field(default=None, ge=0, le=10_000_000)
-    times: int | None = Field(default=1, ge=1)
-    skip: int = Field(default=0, ge=0)
+    times: int | None = Field(default=1, ge=1, le=MAX_COUNT)
+    skip: int = Field(default=0, ge=0, le=MAX_COUNT)
     lasts_seconds: float | None = Field(default=None, ge=0, le=10_000_000)
     owner: str | None = None
     region: str | None = None
     node: str | None = None
-    rank: int | None = Field(default=None, ge=0)
+    rank: int | None = Field(default=None, ge=0, le=MAX_COUNT)
 
     @model_validator(mode="after")
     def _fits_its_call(self) -> FaultRule:

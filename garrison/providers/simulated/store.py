@@ -8,6 +8,7 @@ moment computed by addition is exactly the moment that the clock later shows.
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import threading
 import time
@@ -29,6 +30,7 @@ takes effect within that time or not at all.
 """
 
 SCHEMA_VERSION = 1
+_MAKING = threading.Lock()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -162,7 +164,8 @@ class Store:
         self._path = path
         self._lock = threading.Lock()
         with self._translated():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _keep_private(path)
             self._connection = _open(path)
         weakref.finalize(self, self._connection.close)
 
@@ -226,6 +229,21 @@ def _begun(connection: sqlite3.Connection) -> Iterator[Tx]:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def _keep_private(path: Path) -> None:
+    """Make the file, for its owner alone; take it from others if it was theirs to read.
+
+    SQLite gives the files beside it the same mode.
+    """
+    # One at a time: to close a file drops the locks that this process has on it through SQLite.
+    with _MAKING, contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    for file in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
+        with contextlib.suppress(FileNotFoundError):  # those two come and go
+            found = file.stat()
+            if found.st_mode & 0o077 and found.st_uid == os.geteuid():
+                file.chmod(0o600)
 
 
 def _open(path: Path) -> sqlite3.Connection:
