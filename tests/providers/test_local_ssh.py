@@ -133,7 +133,9 @@ async def test_the_size_of_a_terminal_and_signals_reach_the_command(
 ) -> None:
     ssh = client.node.ssh
     assert ssh is not None
-    script = "trap 'echo told' USR1; stty size; read line; stty size; echo ready; sleep 1000 & wait; :"
+    # `wait`, unlike a command in the foreground, gives way to a trap at once.
+    waits = "echo ready; sleep 1000 & wait; :"
+    script = f"trap 'echo told' USR1; stty size; read line; stty size; {waits}"
     async with asyncssh.connect(
         ssh.host, ssh.port, client_keys=[str(client.key)], known_hosts=None, config=None
     ) as connection:
