@@ -21,7 +21,7 @@ demo: $(READY)
 
 # Tests wait for real processes more than they compute: three at a time fill two cores.
 test: $(READY)
-	@$(BIN)/pytest -q -n 3 --dist loadfile $(ARGS)
+	@$(BIN)/pytest -q -n 3 --dist worksteal $(ARGS)
 
 lint: $(READY)
 	@$(BIN)/ruff check .
