@@ -5,12 +5,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: help demo test lint types venv clean
+.PHONY: help demo test chaos bench lint types venv clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    quote, launch, lose a node, recover and terminate two nodes on this machine"
 	@echo "make test    run all tests"
+	@echo "make chaos   N=100 runs with killed workers, killed servers and faulty providers;"
+	@echo "             SEED=7 begins there, BREAK=token|adoption|settle|terminate must fail"
+	@echo "make bench   measure against raw Temporal and write benchmarks/README.md"
 	@echo "make lint    check style and format"
 	@echo "make types   check types"
 	@echo "make venv    install Garrison and its tools into $(VENV); the others do it as needed"
@@ -22,6 +25,15 @@ demo: $(READY)
 # Tests wait for real processes more than they compute: three at a time fill two cores.
 test: $(READY)
 	@$(BIN)/pytest -q -n 3 --dist worksteal $(ARGS)
+
+# Both take long, send traffic to loopback only, and stop by themselves.
+N ?= 20
+chaos: $(READY)
+	@$(BIN)/python -m tests.chaos --runs $(N) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(BREAK),--break $(BREAK)) $(ARGS)
+
+bench: $(READY)
+	@$(BIN)/python -m benchmarks --write-readme $(ARGS)
 
 lint: $(READY)
 	@$(BIN)/ruff check .
@@ -49,4 +61,4 @@ $(READY): pyproject.toml constraints.txt
 
 clean:
 	rm -rf $(VENV) .demo build dist garrison.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find garrison tests demo -name __pycache__ -type d -prune -exec rm -rf {} +
+	find garrison tests demo benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

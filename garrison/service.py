@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -21,16 +22,23 @@ from typing import Any
 import psutil
 from pydantic import ValidationError
 from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.namespace.v1 import NamespaceConfig
 from temporalio.api.operatorservice.v1 import (
     AddSearchAttributesRequest,
     ListSearchAttributesRequest,
+)
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    RegisterNamespaceRequest,
+    UpdateNamespaceRequest,
 )
 from temporalio.client import Client, GrpcCompression
 from temporalio.common import SearchAttributeKey
 from temporalio.envconfig import ClientConfigProfile
 from temporalio.runtime import Runtime
+from temporalio.service import RPCError, RPCStatusCode
 
-from garrison.errors import InvalidSpec, ServiceUnreachable, Unsupported
+from garrison.errors import InvalidSpec, NotFound, ServiceUnreachable, Unsupported
 from garrison.failures import DATA_CONVERTER
 from garrison.models.service import ProcessRecord, UpRecord
 from garrison.settings import Settings
@@ -38,6 +46,11 @@ from garrison.settings import Settings
 DEFAULT_ADDRESS = "localhost:7233"
 DEFAULT_NAMESPACE = "default"
 CONNECT_TIMEOUT = timedelta(seconds=5)
+CALL_TIMEOUT = timedelta(seconds=5)
+RETENTION = timedelta(days=90)
+"""How long a namespace should keep closed lives: their names, bills and histories."""
+NAMESPACE_KNOWN_WITHIN = timedelta(seconds=30)
+"""A server reads the list of its namespaces anew every few seconds."""
 CLOCK_SLACK = 2.0
 """Seconds by which a process's start time may seem to move when the system's clock is set."""
 
@@ -186,6 +199,72 @@ def find_temporal() -> str:
     return found
 
 
+async def retention_of(client: Client) -> timedelta:
+    """Return how long the namespace keeps closed workflows.
+
+    Raises:
+        NotFound: There is no such namespace.
+        RPCError: The service did not answer, or refused.
+    """
+    try:
+        answer = await client.workflow_service.describe_namespace(
+            DescribeNamespaceRequest(namespace=client.namespace), timeout=CALL_TIMEOUT
+        )
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        raise NotFound(f"there is no namespace {client.namespace}") from error
+    return answer.config.workflow_execution_retention_ttl.ToTimedelta()
+
+
+async def raise_retention(client: Client) -> bool:
+    """Have the namespace keep closed workflows for 90 days at least; never for less than now.
+
+    Returns:
+        Whether that changed anything.
+
+    Raises:
+        NotFound: There is no such namespace.
+        RPCError: The service did not answer, or refused.
+    """
+    if await retention_of(client) >= RETENTION:
+        return False
+    wanted = NamespaceConfig()
+    wanted.workflow_execution_retention_ttl.FromTimedelta(RETENTION)
+    await client.workflow_service.update_namespace(
+        UpdateNamespaceRequest(namespace=client.namespace, config=wanted), timeout=CALL_TIMEOUT
+    )
+    return True
+
+
+async def create_namespace(client: Client) -> None:
+    """Make the client's namespace, unless it exists, and wait until the server uses it.
+
+    Raises:
+        RPCError: The service did not answer, or refused.
+    """
+    wanted = RegisterNamespaceRequest(namespace=client.namespace)
+    wanted.workflow_execution_retention_period.FromTimedelta(RETENTION)
+    try:
+        await client.workflow_service.register_namespace(wanted, timeout=CALL_TIMEOUT)
+    except RPCError as error:
+        if error.status is not RPCStatusCode.ALREADY_EXISTS:
+            raise
+    deadline = time.monotonic() + NAMESPACE_KNOWN_WITHIN.total_seconds()
+    while not await _is_in_use(client, last_try=time.monotonic() > deadline):
+        await asyncio.sleep(0.2)
+
+
+async def _is_in_use(client: Client, *, last_try: bool) -> bool:
+    try:
+        await missing_search_attributes(client, ())
+    except RPCError as error:
+        if last_try or error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return False
+    return True
+
+
 async def missing_search_attributes(
     client: Client, keys: Iterable[SearchAttributeKey[Any]]
 ) -> tuple[SearchAttributeKey[Any], ...]:
@@ -226,6 +305,11 @@ async def register_search_attributes(
             )
         )
     return missing
+
+
+def type_name(key: SearchAttributeKey[Any]) -> str:
+    """Return the type of a search attribute as Temporal's own tools call it."""
+    return key.indexed_value_type.name.replace("_", " ").title().replace(" ", "")
 
 
 def _profile(environ: Mapping[str, str]) -> ClientConfigProfile:

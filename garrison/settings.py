@@ -39,15 +39,16 @@ INSTALLATION_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9-]{0,31}$"
 _NUMBER = re.compile(r"\d{1,9}(\.\d{1,6})?")
 
 
-def _duration(unit: timedelta) -> BeforeValidator:
+def _duration(unit: timedelta, *, bounds: tuple[int, int] | None = None) -> BeforeValidator:
+    wanted = "above 0, such as 15 or 0.5" if bounds is None else f"from {bounds[0]} to {bounds[1]}"
+
     def convert(value: Any) -> Any:
         if isinstance(value, timedelta):
             return value
         text = str(value)
-        if not _NUMBER.fullmatch(text) or Decimal(text) == 0:
-            raise ValueError(
-                f"must be a plain number above 0, such as 15 or 0.5, not {text[:64]!r}"
-            )
+        number = Decimal(text) if _NUMBER.fullmatch(text) else Decimal(0)
+        if number == 0 or (bounds is not None and not bounds[0] <= number <= bounds[1]):
+            raise ValueError(f"must be a plain number {wanted}, not {text[:64]!r}")
         return unit * float(text)
 
     return BeforeValidator(convert)
@@ -55,6 +56,9 @@ def _duration(unit: timedelta) -> BeforeValidator:
 
 InSeconds = Annotated[timedelta, _duration(timedelta(seconds=1))]
 """A duration that the file gives in seconds."""
+
+HeartbeatTimeout = Annotated[timedelta, _duration(timedelta(seconds=1), bounds=(2, 600))]
+"""Below it a busy worker would be taken for a dead one; above it a dead one holds up purchases."""
 
 InMinutes = Annotated[timedelta, _duration(timedelta(minutes=1))]
 """A duration that the file gives in minutes."""
@@ -176,6 +180,7 @@ class SettingsFile(Model):
     providers: Providers = Field(default_factory=_default_providers, min_length=1)
     watch_interval: InSeconds = timedelta(seconds=15)
     watch_interval_busy: InSeconds = timedelta(seconds=2)
+    heartbeat_timeout: HeartbeatTimeout = timedelta(seconds=30)
     quote_valid: InMinutes = timedelta(minutes=15)
     deadman_hours: float = Field(default=6, gt=0, le=24 * 30, allow_inf_nan=False)
 
@@ -193,6 +198,7 @@ class Settings(Model):
         namespace: Temporal namespace as set here, None leaves it to Temporal's own settings.
         watch_interval: Pause between two passes over a provider's machines.
         watch_interval_busy: The same while an owner is in transition.
+        heartbeat_timeout: How long after a worker died its calls are given to another.
         quote_valid: How long a quote can be launched.
     """
 
@@ -207,6 +213,7 @@ class Settings(Model):
     providers: dict[str, ProviderSettings] = Field(default_factory=_default_providers)
     watch_interval: timedelta = timedelta(seconds=15)
     watch_interval_busy: timedelta = timedelta(seconds=2)
+    heartbeat_timeout: timedelta = timedelta(seconds=30)
     quote_valid: timedelta = timedelta(minutes=15)
     deadman_hours: float = 6
 
@@ -273,6 +280,7 @@ _FROM_FILE = (
     "providers",
     "watch_interval",
     "watch_interval_busy",
+    "heartbeat_timeout",
     "quote_valid",
     "deadman_hours",
 )

@@ -12,10 +12,11 @@ from typing import Any
 
 import psutil
 import pytest
+from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 from temporalio.common import SearchAttributeKey
 
-from garrison.errors import InvalidSpec, ServiceUnreachable, Unsupported
+from garrison.errors import InvalidSpec, NotFound, ServiceUnreachable, Unsupported
 from garrison.models.service import ProcessRecord, UpRecord
 from garrison.service import (
     ServiceAddress,
@@ -23,7 +24,9 @@ from garrison.service import (
     embedded_namespace,
     is_alive,
     missing_search_attributes,
+    raise_retention,
     register_search_attributes,
+    retention_of,
     running_server,
     service_address,
 )
@@ -222,6 +225,35 @@ async def test_a_listener_that_never_speaks_is_given_up_in_time() -> None:
 async def test_what_is_no_address_is_refused(target: str) -> None:
     with pytest.raises((InvalidSpec, ServiceUnreachable)):
         await connect(ServiceAddress(target, "default", "TEMPORAL_ADDRESS"))
+
+
+@pytest.mark.parametrize(
+    ("name", "kept", "raised", "after"),
+    [
+        ("kept-short", 1, True, 90),
+        ("kept-as-wanted", 90, False, 90),
+        ("kept-long", 400, False, 400),
+    ],
+)
+async def test_a_retention_is_raised_and_never_lowered(
+    client: Client, name: str, kept: int, raised: bool, after: int
+) -> None:
+    made = RegisterNamespaceRequest(namespace=name)
+    made.workflow_execution_retention_period.FromTimedelta(timedelta(days=kept))
+    await client.workflow_service.register_namespace(made)
+    target = client.service_client.config.target_host
+    other = await connect(ServiceAddress(target, name, "default"))
+
+    assert await raise_retention(other) is raised
+    assert await retention_of(other) == timedelta(days=after)
+
+
+async def test_the_retention_of_a_namespace_that_is_not_there_is_not_raised(client: Client) -> None:
+    target = client.service_client.config.target_host
+    nowhere = await connect(ServiceAddress(target, "nowhere", "default"))
+
+    with pytest.raises(NotFound, match="nowhere"):
+        await raise_retention(nowhere)
 
 
 async def test_search_attributes_are_registered_once(client: Client) -> None:

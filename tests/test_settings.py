@@ -40,6 +40,7 @@ def test_without_any_file_there_are_defaults(tmp_path: Path) -> None:
     assert settings.watch_interval == timedelta(seconds=15)
     assert settings.watch_interval_busy == timedelta(seconds=2)
     assert settings.quote_valid == timedelta(minutes=15)
+    assert settings.heartbeat_timeout == timedelta(seconds=30)
     assert settings.deadman == timedelta(hours=6)
     assert (settings.limits.max_nodes, settings.limits.max_gpus_per_node) == (8, 8)
     assert settings.owner == "ada"
@@ -80,6 +81,7 @@ namespace: prod
 limits: {max_nodes: 64}
 watch_interval: 30
 watch_interval_busy: 0.5
+heartbeat_timeout: 2
 quote_valid: 5
 deadman_hours: 12
 providers:
@@ -103,6 +105,7 @@ providers:
     assert settings.limits.max_nodes == 64
     assert settings.watch_interval_busy == timedelta(milliseconds=500)
     assert settings.quote_valid == timedelta(minutes=5)
+    assert settings.heartbeat_timeout == timedelta(seconds=2)
     assert settings.providers["local"].type is ProviderType.LOCAL
     assert settings.providers["simulated"].boot_seconds == 0
     assert settings.providers["simulated"].start_timeout == timedelta(seconds=60)
@@ -170,6 +173,14 @@ providers:
         "not 'azure'",
         "line 11: providers.sim.boot_seconds: must be at least 0, not '-1'",
     ]
+
+
+@pytest.mark.parametrize("seconds", ["1.9", "601", "0", "-3", "soon"])
+def test_a_heartbeat_timeout_has_bounds(tmp_path: Path, seconds: str) -> None:
+    (found,) = problems(tmp_path, f"heartbeat_timeout: {seconds}\n")
+
+    wanted = "must be a plain number from 2 to 600"
+    assert found == f"line 1: heartbeat_timeout: {wanted}, not {seconds!r}"
 
 
 @pytest.mark.parametrize("text", ["", "# only a comment\n", "{}\n"])

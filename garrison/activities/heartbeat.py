@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import TypeVar
 
 from temporalio import activity
 
-INTERVAL = timedelta(seconds=5)
+BEATS = 6
+"""How many heartbeats a timeout is long, so that a few late ones are no death."""
 
-T = TypeVar("T")
+
+def beat_pause() -> float:
+    """Return how many seconds the running activity may pause between two heartbeats."""
+    timeout = activity.info().heartbeat_timeout or timedelta(seconds=30)
+    return timeout.total_seconds() / BEATS
 
 
 @contextlib.asynccontextmanager
 async def beating(*details: object) -> AsyncIterator[None]:
-    """Heartbeat every few seconds while the body runs."""
+    """Heartbeat every few seconds while the body runs; what is over at once costs none."""
 
     async def beat() -> None:
         while True:
+            await asyncio.sleep(beat_pause())
             activity.heartbeat(*details)
-            await asyncio.sleep(INTERVAL.total_seconds())
 
     task = asyncio.create_task(beat())
     try:
@@ -31,26 +35,3 @@ async def beating(*details: object) -> AsyncIterator[None]:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-
-
-async def to_the_end(call: Awaitable[T], *, bound: timedelta) -> T:
-    """Await a call that must not be abandoned half-way: a cancel waits for its outcome.
-
-    Args:
-        call: A provider call that may buy something.
-        bound: How long to wait after a cancel.
-
-    Raises:
-        asyncio.CancelledError: Cancelled, and the outcome did not come within `bound`.
-    """
-    task = asyncio.ensure_future(call)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        if task.done():
-            raise
-        done, _ = await asyncio.wait({task}, timeout=bound.total_seconds())
-        if done:
-            return task.result()
-        task.cancel()
-        raise

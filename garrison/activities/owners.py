@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -18,6 +20,13 @@ from garrison.models.observation import Observation
 OBSERVE_SIGNAL = "observe"
 PHASE = SearchAttributeKey.for_keyword("GarrisonPhase")
 PAGE = 1000
+OWNER_ID = re.compile(r"[A-Za-z0-9_/-]{1,255}")
+
+
+LIST_AGAIN = 120.0
+"""Seconds; a beginning and an end between two counts hide each other for no longer."""
+
+STEADY = frozenset({Phase.QUOTED, Phase.RUNNING, Phase.DEGRADED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,30 +67,69 @@ class Owners(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Owners as they were listed, and until when that is believed."""
+
+    owners: Sequence[Owner]
+    good_until: float
+
+
 class TemporalOwners:
     """Owners that are workflows."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Wrap a client; nothing is remembered yet.
+
+        Args:
+            client: Of the service.
+            clock: Seconds that never go back.
+        """
         self._client = client
+        self._clock = clock
+        self._known: dict[str, _Known] = {}
 
     async def running(self, provider: str) -> Sequence[Owner]:
-        """See `Owners.running`."""
+        """See `Owners.running`; what cannot have changed is counted, not listed.
+
+        A list of a thousand costs the service most of a second, a count of them next to nothing.
+        An owner that begins or ends changes the count; one whose phase changes is told something,
+        or is in transition already.
+        """
         query = f"GarrisonProvider = '{provider}' AND ExecutionStatus = 'Running'"
+        known = self._known.get(provider)
+        recent = known is not None and known.good_until > self._clock()
+        if known is not None and recent and await self._count(query) == len(known.owners):
+            return known.owners
+        found = await self._list(query)
+        self._known.pop(provider, None)
+        if all(owner.phase in STEADY for owner in found):
+            self._known[provider] = _Known(found, self._clock() + LIST_AGAIN)
+        return found
+
+    async def _count(self, query: str) -> int:
+        return (await self._client.count_workflows(query)).count
+
+    async def _list(self, query: str) -> list[Owner]:
         found: list[Owner] = []
         async for execution in self._client.list_workflows(query, page_size=PAGE):
-            memo = await execution.memo()
-            if "uid" in memo:
+            # Two of some twenty values: all of them would cost most of a pass over a large fleet.
+            uid = await execution.memo_value("uid", None)
+            if uid is not None:
                 owner = Owner(
                     workflow_id=execution.id,
-                    uid=memo["uid"],
+                    uid=uid,
                     phase=_phase(execution),
-                    nodes=int(memo.get("nodes", 0)),
+                    nodes=int(await execution.memo_value("nodes", 0)),
                 )
                 found.append(owner)
         return found
 
     async def life_of(self, workflow_id: str, uid: str) -> Life:
         """See `Owners.life_of`; asks the service itself first, as visibility can be late."""
+        if not OWNER_ID.fullmatch(workflow_id):
+            # Anybody with the account can change a tag; what is damaged names no workflow of ours.
+            return Life.UNKNOWN
         try:
             latest = await self._client.get_workflow_handle(workflow_id).describe()
         except RPCError as error:
@@ -98,6 +146,7 @@ class TemporalOwners:
 
     async def tell(self, observation: Observation) -> bool:
         """See `Owners.tell`."""
+        self._known.pop(observation.provider, None)
         handle = self._client.get_workflow_handle(observation.owner)
         try:
             await handle.signal(OBSERVE_SIGNAL, observation)

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from temporalio import activity
 
-from garrison.activities.heartbeat import beating, to_the_end
+from garrison.activities.heartbeat import beating
 from garrison.activities.watches import Watches
 from garrison.domain.placement import choose_offers
 from garrison.errors import Faulty, GarrisonError, ProviderError
@@ -55,7 +55,8 @@ class ProviderActivities:
         """Bind to a provider.
 
         Args:
-            provider: The account.
+            provider: The account, behind its gate (`PacedProvider`), to which it is left to see
+                a launch that was sent through to its outcome.
             watches: Asked for a look after each call that changes machines.
             authorized_keys: The installation's own SSH public keys, for every node.
             own_price: Applies the operator's prices to an offer.
@@ -112,10 +113,17 @@ class ProviderActivities:
             outcome = await self._bounded(self._find_or_buy(request.token, purchase))
             ended_at = self._clock()
             await self._look(request.owner, request.uid)
+        until = self._earlier_effects_until(ended_at)
         if isinstance(outcome, Refusal):
-            return PurchaseAnswer(refusal=outcome, ended_at=ended_at)
+            return PurchaseAnswer(refusal=outcome, ended_at=ended_at, effects_until=until)
         activity.logger.info("group bought", extra={"token": request.token})
-        return PurchaseAnswer(group=outcome, ended_at=ended_at)
+        return PurchaseAnswer(group=outcome, ended_at=ended_at, effects_until=until)
+
+    def _earlier_effects_until(self, ended_at: datetime) -> datetime | None:
+        """Return when an earlier try, which may still be under way, is without effect for good."""
+        if activity.info().attempt == 1:
+            return None
+        return ended_at + self._provider.facts.effect_bound
 
     async def _find_or_buy(self, token: str, purchase: PurchaseRequest) -> Group | Refusal:
         if activity.info().attempt > 1:
@@ -123,8 +131,7 @@ class ProviderActivities:
             for group in await self._provider.list_groups():
                 if group.token == token and len(group.nodes) == purchase.request.count:
                     return group
-        bound = self._provider.facts.effect_bound
-        return await to_the_end(self._provider.launch_group(purchase.request), bound=bound)
+        return await self._provider.launch_group(purchase.request)
 
     @activity.defn(name="prepare_nodes")
     async def prepare_nodes(self, request: PrepareRequest) -> PrepareAnswer:

@@ -29,7 +29,7 @@ class Reaper:
     async def reap(self, group: Group) -> bool:
         """Delete a group; False when the provider did not, and it is to be tried again."""
         extra = {"owner": group.owner, "uid": group.uid, "token": group.token}
-        await self._keep_logs(group)
+        await self.keep_logs(group)
         try:
             await self._provider.terminate_group(group.token)
         except GarrisonError as error:
@@ -39,7 +39,7 @@ class Reaper:
         activity.logger.warning("reaped machines of a closed life", extra=extra)
         return True
 
-    async def _keep_logs(self, group: Group) -> None:
+    async def keep_logs(self, group: Group) -> None:
         """Save what ran on a closed life's nodes, once, as far as that is quick."""
         name, nodes = _cluster_of(group), [node for node in group.nodes if _has_log(node)]
         if self._keeper is None or name is None or group.token in self._logs_kept or not nodes:

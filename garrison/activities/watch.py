@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -19,18 +19,33 @@ from temporalio.service import RPCError
 from garrison.activities.log_keeper import LogKeeper
 from garrison.activities.owners import Life, Owner, Owners
 from garrison.activities.reaper import Reaper
+from garrison.activities.watch_meter import (
+    UnmeteredWatch,
+    WatchMeter,
+    count_nodes,
+    count_phases,
+)
 from garrison.activities.watch_reports import Reporter
 from garrison.activities.watches import Watches
 from garrison.domain.health import living_nodes
 from garrison.errors import GarrisonError, ProviderUnreachable
 from garrison.models.cluster_state import Phase
 from garrison.models.group import Group, NodeStatus, WorkloadState
-from garrison.models.observation import Observation, WatchAsk, WatchInput, WatchResult
+from garrison.models.observation import (
+    Observation,
+    WatchAsk,
+    WatchInput,
+    WatchReport,
+    WatchResult,
+)
 from garrison.providers.base import Provider
 
 TELL_AT_ONCE = 20
 MASS_FAILURE_SHARE = 0.2
 MASS_FAILURE_NODES = 5
+LONGEST_REST = 1.0
+"""Seconds; a pass can be slow because the provider is, and that is no reason to look less."""
+
 LOOK_UP_AGAIN = timedelta(minutes=1)
 BLIND_FOR = timedelta(minutes=10)
 """How long a list that can tell nothing of any machine counts as no answer."""
@@ -56,6 +71,8 @@ class Pass:
 
     Attributes:
         busy: An owner is in transition, so the next pass comes soon.
+        phases: How many living owners are in each phase.
+        nodes: How many nodes are in each state, by the provider's word.
     """
 
     begun_at: datetime
@@ -64,6 +81,8 @@ class Pass:
     orphans: list[Orphan] = field(default_factory=list)
     busy: bool = False
     renew: bool = False
+    phases: Mapping[str, int] = field(default_factory=dict)
+    nodes: Mapping[str, int] = field(default_factory=dict)
 
 
 class ProviderWatcher:
@@ -91,6 +110,12 @@ class ProviderWatcher:
         self._suspects: set[Key] = set()
         self._unknown_until: dict[Key, datetime] = {}
         self._blind_since: datetime | None = None
+        self._renew = False
+
+    @property
+    def renew(self) -> bool:
+        """Whether the workflow wanted to be renewed, when it was last asked."""
+        return self._renew
 
     @property
     def next_ask_at(self) -> datetime | None:
@@ -109,11 +134,13 @@ class ProviderWatcher:
             GarrisonError: The provider did not answer; nobody was told anything.
             RPCError: The service did not answer.
         """
-        renew = await self._read_asks()
-        result = Pass(begun_at=self._clock(), renew=renew)
+        self._renew = await self._read_asks()
+        result = Pass(begun_at=self._clock(), renew=self._renew)
         groups = await self._provider.list_groups()
         self._check_not_blind(groups, result.begun_at)
-        owners = self._with_asking(await self._owners.running(self._name))
+        running = await self._owners.running(self._name)
+        result.phases, result.nodes = count_phases(running), count_nodes(groups, running)
+        owners = self._with_asking(running)
         listed = _by_owner(groups)
         seen = {
             key: Observation(
@@ -320,6 +347,7 @@ class WatchActivities:
         busy_interval: timedelta,
         clock: Callable[[], datetime],
         keeper: LogKeeper | None = None,
+        meter: WatchMeter | None = None,
     ) -> None:
         self._providers = providers
         self._owners = owners
@@ -328,6 +356,7 @@ class WatchActivities:
         self._busy_interval = busy_interval
         self._clock = clock
         self._keeper = keeper
+        self._meter = meter or UnmeteredWatch()
 
     @activity.defn(name="watch_provider")
     async def watch_provider(self, watch: WatchInput) -> WatchResult:
@@ -340,7 +369,13 @@ class WatchActivities:
             keeper=self._keeper,
         )
         before = activity.info().heartbeat_details
-        reporter = Reporter(before, interval=self._interval, clock=self._clock)
+
+        def send(report: WatchReport) -> None:
+            activity.heartbeat(report)
+            self._meter.reported(watch.provider, report)
+
+        reporter = Reporter(before, interval=self._interval, clock=self._clock, send=send)
+        self._meter.began(watch.provider, reporter.report)
         try:
             async with reporter.beating():
                 return await self._watch(watcher, watch.provider, reporter)
@@ -353,13 +388,21 @@ class WatchActivities:
                 category=ApplicationErrorCategory.BENIGN,
                 next_retry_delay=timedelta(milliseconds=1),
             ) from None
+        finally:
+            self._meter.ended(watch.provider)
 
     async def _watch(self, watcher: ProviderWatcher, name: str, reporter: Reporter) -> WatchResult:
+        loop = asyncio.get_running_loop()
         while True:
+            began = loop.time()
             pause, renew = await self._pass(watcher, name, reporter)
             if renew:
                 return WatchResult(answered=watcher.answered)
-            await self._watches.woken(name, timeout_seconds=pause.total_seconds())
+            # However many ask: to look at a large fleet takes no more than half of the worker.
+            rest = min(loop.time() - began, LONGEST_REST)
+            await asyncio.sleep(rest)
+            wait = max(pause.total_seconds() - rest, 0)
+            await self._watches.woken(name, timeout_seconds=wait)
 
     async def _pass(
         self, watcher: ProviderWatcher, name: str, reporter: Reporter
@@ -371,12 +414,14 @@ class WatchActivities:
             activity.logger.warning("pass failed", extra={"provider": name, "error": str(error)})
             reporter.failed(error)
             after = getattr(error, "retry_after_seconds", None) or 0
-            return max(self._busy_interval, timedelta(seconds=after)), False
+            # Owners go on asking however long the provider is away.
+            return max(self._busy_interval, timedelta(seconds=after)), watcher.renew
         except Exception as error:  # a bug: reported, then tried again by a new observer
             reporter.crashed(error)
             raise
         orphans = ((one.owner, one.uid, one.groups) for one in result.orphans)
         reporter.passed(orphans, len(result.reaped))
+        self._meter.counted(name, result.phases, result.nodes)
         return self._pause(watcher, busy=result.busy), result.renew
 
     def _pause(self, watcher: ProviderWatcher, *, busy: bool) -> timedelta:

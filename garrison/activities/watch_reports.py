@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from temporalio import activity
 
-from garrison.activities.heartbeat import INTERVAL
+from garrison.activities.heartbeat import beat_pause
 from garrison.domain.health import living_nodes
 from garrison.errors import ErrorCode, GarrisonError
 from garrison.models.group import Group
@@ -80,7 +80,7 @@ class Reporter:
         async def beat() -> None:
             while True:
                 self._send(self.report)
-                await asyncio.sleep(INTERVAL.total_seconds())
+                await asyncio.sleep(beat_pause())
 
         task = asyncio.create_task(beat())
         try:

@@ -16,7 +16,9 @@ from garrison.models.provider import ProviderFacts
 WATCH_WORKFLOW = "ProviderWatch"
 ASK_SIGNAL = "ask"
 ASKS_QUERY = "asks"
-QUERY_TIMEOUT = timedelta(seconds=5)
+QUERY_TIMEOUT = timedelta(seconds=3)
+NO_WORKER = frozenset({RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.FAILED_PRECONDITION})
+"""How a query ends for which no worker of the common queue is there, or has the time."""
 
 
 def watch_id(provider: str) -> str:
@@ -53,11 +55,15 @@ class TemporalWatches:
         self._wakes: dict[str, asyncio.Event] = {}
         self._facts: dict[str, ProviderFacts] = {}
         self._memo: dict[str, object] = {}
+        self._heartbeat = WatchInput.model_fields["heartbeat"].default
 
-    def announce(self, facts: ProviderFacts, memo: dict[str, object]) -> None:
+    def announce(
+        self, facts: ProviderFacts, memo: dict[str, object], *, heartbeat: timedelta
+    ) -> None:
         """Set what a watch started from this process knows, and shows to clients in its memo."""
         self._facts[facts.name] = facts
         self._memo = memo
+        self._heartbeat = heartbeat
 
     async def start(self, provider: str) -> None:
         """See `Watches.start`."""
@@ -69,13 +75,21 @@ class TemporalWatches:
         self._wake(provider).set()
 
     async def asks(self, provider: str, *, since: int) -> WatchAsks:
-        """See `Watches.asks`; an unanswered query means no new asks in this pass."""
+        """See `Watches.asks`; when no worker answers for the watch, there are no new ones.
+
+        Machines of closed lives are then still reaped, and owners' signals wait for a worker.
+        """
         handle: WorkflowHandle[object, object] = self._client.get_workflow_handle(
             watch_id(provider)
         )
-        answer: WatchAsks = await handle.query(
-            ASKS_QUERY, since, result_type=WatchAsks, rpc_timeout=QUERY_TIMEOUT
-        )
+        try:
+            answer: WatchAsks = await handle.query(
+                ASKS_QUERY, since, result_type=WatchAsks, rpc_timeout=QUERY_TIMEOUT
+            )
+        except RPCError as error:
+            if error.status not in NO_WORKER:
+                raise
+            return WatchAsks(last=since)
         return answer
 
     async def woken(self, provider: str, *, timeout_seconds: float) -> bool:
@@ -96,7 +110,7 @@ class TemporalWatches:
         memo = {**self._memo, "facts": facts} if facts is not None else None
         await self._client.start_workflow(
             WATCH_WORKFLOW,
-            WatchInput(provider=provider, facts=facts),
+            WatchInput(provider=provider, facts=facts, heartbeat=self._heartbeat),
             id=watch_id(provider),
             task_queue=self._task_queue,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,

@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cluster": ("garrison.cli.cluster:app", "Identical machines, bought and given back as one."),
     "offer": ("garrison.cli.offer:app", "What providers sell, with prices."),
     "provider": ("garrison.cli.provider:app", "Where machines come from."),
+    "orphan": ("garrison.cli.orphan:app", "Machines that nobody answers for."),
     "simulated": ("garrison.cli.simulated:app", "The simulated cloud's own console."),
     "up": ("garrison.cli.run:up", "Run Garrison on this machine, in the foreground."),
     "worker": ("garrison.cli.run:worker", "Run a worker against an existing Temporal Service."),

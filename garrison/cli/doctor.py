@@ -27,7 +27,11 @@ UNREACHABLE = 5
 STYLES = {CheckStatus.OK: "green", CheckStatus.FAIL: "red", CheckStatus.NOTE: "yellow"}
 
 Register = Annotated[
-    bool, typer.Option("--register", help="Register search attributes that are missing.")
+    bool,
+    typer.Option(
+        "--register",
+        help="Set up the service for workers: namespace, retention of 90 days, search attributes.",
+    ),
 ]
 
 

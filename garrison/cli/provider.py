@@ -75,5 +75,5 @@ def _watch(watch: WatchReport | None) -> str:
         return NONE
     found = [f"{watch.error.code}: {watch.error.message}"] if watch.error else []
     if watch.orphan_machines:
-        found.append(f"orphans: {watch.orphan_machines} (garrison doctor)")
+        found.append(f"orphans: {watch.orphan_machines} (garrison orphan list)")
     return "; ".join(found) or "ok"

@@ -21,6 +21,7 @@ from garrison.settings import Settings, default_data_dir, load_settings
 from garrison.workers.assemble import queue_names
 from garrison.workers.embedded import PORT, UI_PORT, Ports
 from garrison.workers.main import Parts
+from garrison.workers.metrics import MetricsAddress
 from garrison.workers.process_log import log_to_stderr
 from garrison.workers.service import Serving, run_up, run_worker
 
@@ -43,6 +44,14 @@ MetricsPort = Annotated[
     int | None,
     typer.Option("--metrics-port", min=1, max=65535, help="Where Prometheus may scrape."),
 ]
+MetricsHost = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics-host",
+        metavar="ADDRESS",
+        help="Of the metrics port: 127.0.0.1 by default, 0.0.0.0 for every address.",
+    ),
+]
 Queues = Annotated[
     list[str] | None,
     typer.Option("--queue", metavar="NAME", help="A task queue to serve; all by default."),
@@ -54,6 +63,7 @@ def up(
     port: Port = None,
     ui_port: UiPort = None,
     metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = None,
 ) -> None:
     """Run Garrison on this machine, in the foreground: Temporal server, its UI and workers."""
     settings = _settings(data_dir)
@@ -69,7 +79,7 @@ def up(
     serving = run_up(
         settings,
         Ports(port, ui_port),
-        metrics_port=metrics_port,
+        metrics=_metrics(metrics_port, metrics_host),
         ready=ready,
         tell=typer.echo,
         server_ended=server_ended,
@@ -77,7 +87,9 @@ def up(
     asyncio.run(_to_the_end(serving))
 
 
-def worker(queue: Queues = None) -> None:
+def worker(
+    queue: Queues = None, metrics_port: MetricsPort = None, metrics_host: MetricsHost = None
+) -> None:
     """Serve the task queues of a Temporal Service that runs already."""
     settings = load_settings()
     log_to_stderr()
@@ -87,7 +99,8 @@ def worker(queue: Queues = None) -> None:
         where = f"{client.service_client.config.target_host}, namespace {client.namespace}"
         typer.echo(f"serving {', '.join(served)} of {where}; Ctrl-C ends it")
 
-    asyncio.run(_to_the_end(run_worker(settings, queue, ready=ready)))
+    metrics = _metrics(metrics_port, metrics_host)
+    asyncio.run(_to_the_end(run_worker(settings, queue, metrics=metrics, ready=ready)))
 
 
 def banner(settings: Settings, serving: Serving, environ: Mapping[str, str]) -> list[str]:
@@ -122,6 +135,14 @@ def _provider_line(facts: ProviderFacts) -> str:
     if facts.simulated:
         marks.append("this machine" if facts.type == "local" else "on paper")
     return f"{facts.name} ({', '.join(marks)})" if marks else facts.name
+
+
+def _metrics(port: int | None, host: str | None) -> MetricsAddress | None:
+    if port is None:
+        if host is not None:
+            raise InvalidSpec("--metrics-host needs --metrics-port")
+        return None
+    return MetricsAddress(port) if host is None else MetricsAddress(port, host)
 
 
 def _settings(data_dir: str | None) -> Settings:

@@ -21,6 +21,13 @@ _CLUSTER = {
     "follow": "wait",
 }
 _LISTED = dict.fromkeys(("ls", "ps", "get", "show", "search", "find", "describe", "status"), "list")
+_ORPHAN = {
+    **_LISTED,
+    **dict.fromkeys(
+        ("delete", "destroy", "rm", "remove", "clean", "cleanup", "prune", "terminate", "kill"),
+        "sweep",
+    ),
+}
 _SIMULATED = {
     **dict.fromkeys(("ls", "ps", "list", "get", "status", "machines", "nodes"), "inventory"),
     **dict.fromkeys(("stop", "down", "delete", "destroy", "rm", "terminate"), "kill"),
@@ -52,6 +59,8 @@ _ROOT = {
     **dict.fromkeys(("instance", "instances", "machine", "machines", "node", "nodes"), "cluster"),
     **dict.fromkeys(("prices", "catalog", "catalogue", "gpus"), "offer list"),
     **dict.fromkeys(("serve", "server", "run"), "up"),
+    "orphans": "orphan list",
+    "sweep": "orphan sweep",
     "inventory": "simulated inventory",
     "faults": "simulated faults",
     "check": "doctor",
@@ -61,6 +70,7 @@ FOREIGN: dict[str, dict[str, str]] = {
     "garrison cluster": _CLUSTER,
     "garrison offer": _LISTED,
     "garrison provider": _LISTED,
+    "garrison orphan": _ORPHAN,
     "garrison simulated": _SIMULATED,
     "garrison simulated faults": _FAULTS,
 }

@@ -22,13 +22,14 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from garrison.client.cluster_rows import cluster_row, list_query
 from garrison.client.keys import ClientKeys
-from garrison.client.lives import CALL_TIMEOUT, as_it_is, ended_error, latest_life, pinned_life
+from garrison.client.lives import CALL_TIMEOUT, ended_error, latest_life
 from garrison.client.logs import read_log, stream_log
 from garrison.client.nodes import connections_of, log_request, rank_ended, ssh_endpoint
-from garrison.client.retries import with_retries
+from garrison.client.reading import LifeReader, is_at_rest
 from garrison.client.sealer import Sealer
 from garrison.client.ssh import run_ssh
 from garrison.client.translation import translated
+from garrison.client.updates import is_between_runs, send_update
 from garrison.client.waiting import OnChange, polling, wait_for, workload_ended
 from garrison.domain.cluster_call import cluster_workflow_id
 from garrison.errors import (
@@ -66,6 +67,9 @@ from garrison.settings import Settings
 from garrison.workflows.cluster import ClusterWorkflow
 
 TERMINATE_TIMEOUT = timedelta(seconds=5)
+NO_UPDATE_NOW = {RPCStatusCode.RESOURCE_EXHAUSTED, RPCStatusCode.FAILED_PRECONDITION}
+"""Too many updates at once, or a workflow task that keeps failing; a signal waits until it works."""
+
 QUOTE_WITHIN = timedelta(seconds=60)
 TRIES = 5
 
@@ -134,7 +138,8 @@ class Clusters:
                 )
             except RPCError as error:
                 # The life that was found ended in that moment: the next try begins a new one.
-                if error.status is not RPCStatusCode.NOT_FOUND or not left:
+                ended = error.status is RPCStatusCode.NOT_FOUND
+                if not left or not (ended or is_between_runs(error)):
                     raise
         raise AssertionError("unreachable")
 
@@ -151,6 +156,8 @@ class Clusters:
         handle = self._handle(ack.name)
         query = QuoteQuery(quote_id=ack.quote_id)
         async for _ in polling(QUOTE_WITHIN):
+            if not await is_at_rest(handle, self._call_timeout):
+                continue
             answer: QuoteAnswer = await handle.query(
                 ClusterWorkflow.get_quote, query, rpc_timeout=self._call_timeout
             )
@@ -237,13 +244,16 @@ class Clusters:
                 patience = min(TERMINATE_TIMEOUT, self._call_timeout)
                 # The RPC's own timeout bounds one try; that of all tries together is ours.
                 async with asyncio.timeout(patience.total_seconds()):
-                    return await handle.execute_update(
-                        ClusterWorkflow.terminate, request, rpc_timeout=patience
+                    return await send_update(
+                        lambda: handle.execute_update(
+                            ClusterWorkflow.terminate, request, rpc_timeout=patience
+                        ),
+                        within=patience,
                     )
             except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
                 return await self._terminate_by_signal(name, request)
             except RPCError as error:
-                if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:
+                if error.status in NO_UPDATE_NOW or is_between_runs(error):
                     return await self._terminate_by_signal(name, request)
                 if error.status is not RPCStatusCode.NOT_FOUND:
                     raise
@@ -295,8 +305,11 @@ class Clusters:
     async def _update(self, name: str, update: Any, request: Any) -> ActionAck:
         with translated(f"cluster {name}"):
             try:
-                answer: ActionAck = await self._handle(name).execute_update(
-                    update, request, rpc_timeout=self._call_timeout
+                answer: ActionAck = await send_update(
+                    lambda: self._handle(name).execute_update(
+                        update, request, rpc_timeout=self._call_timeout
+                    ),
+                    within=self._call_timeout,
                 )
                 return answer
             except RPCError as error:
@@ -314,24 +327,7 @@ class Clusters:
             NotFound: There is none of this name, or no such life.
         """
         with translated(f"cluster {name}"):
-            handle = self._handle(name)
-            status = await self._query(handle)
-            if uid is not None and status.uid != uid:
-                life = await pinned_life(self._client, name, uid)
-                handle = self._handle(name, run_id=life.run_id)
-                status = await self._query(handle)
-            if status.phase is None:
-                raise NotFound(f"there is no cluster {name}")
-            if status.ended_at is not None:
-                return status
-            described = await handle.describe(rpc_timeout=self._call_timeout)
-        return as_it_is(with_retries(status, described, _now()), described, _now())
-
-    async def _query(self, handle: WorkflowHandle[Any, Any]) -> ClusterStatus:
-        status: ClusterStatus = await handle.query(
-            ClusterWorkflow.get, rpc_timeout=self._call_timeout
-        )
-        return status
+            return await self._reader(name).read(uid)
 
     async def list(
         self,
@@ -378,9 +374,13 @@ class Clusters:
             GarrisonError: The life ended otherwise: with its own error, if it failed.
         """
         wanted = set(phases)
-        return await self._wait(
-            name, lambda status: status.phase in wanted, timeout, uid, on_change
-        )
+
+        def done(status: ClusterStatus) -> bool:
+            return status.phase in wanted
+
+        # While nobody looks on, the memo says when it is time to ask a worker for the rest.
+        shown = wanted if on_change is None else None
+        return await self._wait(name, done, timeout, uid, on_change, shown)
 
     async def wait_workload(
         self,
@@ -407,13 +407,29 @@ class Clusters:
         timeout: timedelta | None,
         uid: str | None,
         on_change: OnChange | None,
+        shown: Collection[Phase] | None = None,
     ) -> ClusterStatus:
-        first = await self.get(name, uid=uid)
+        reader = self._reader(name)
+        life = uid
+
+        async def worth_reading() -> bool:
+            nonlocal life
+            if shown is None:
+                return True
+            with translated(f"cluster {name}"):
+                life, phase = await reader.glance(life)
+            return phase is None or phase in shown
 
         async def read() -> ClusterStatus:
-            return await self.get(name, uid=first.uid)
+            nonlocal life
+            with translated(f"cluster {name}"):
+                status = await reader.read(life)
+            life = status.uid
+            return status
 
-        return await wait_for(read, done, timeout=timeout, on_change=on_change)
+        return await wait_for(
+            read, done, timeout=timeout, on_change=on_change, worth_reading=worth_reading
+        )
 
     async def connections(self, name: str) -> Sequence[Connection]:
         """Return how to reach each node; host keys are written for the OpenSSH client."""
@@ -464,6 +480,9 @@ class Clusters:
             yield data
 
     # Helpers
+
+    def _reader(self, name: str) -> LifeReader:
+        return LifeReader(self._client, _checked_name(name), call_timeout=self._call_timeout)
 
     def _handle(self, name: str, run_id: str | None = None) -> WorkflowHandle[Any, Any]:
         return self._client.get_workflow_handle_for(

@@ -9,6 +9,7 @@ from temporalio.client import Client
 
 from garrison.client.clusters import Clusters
 from garrison.client.offers import Offers
+from garrison.client.orphans import Orphans
 from garrison.client.providers import Providers
 from garrison.service import connect_service
 from garrison.settings import Settings, load_settings
@@ -21,6 +22,7 @@ class Garrison:
         clusters: Quote, launch, watch over and terminate clusters.
         offers: What providers sell.
         providers: Which providers are configured.
+        orphans: Machines that nobody answers for.
     """
 
     def __init__(self, client: Client, settings: Settings) -> None:
@@ -33,6 +35,7 @@ class Garrison:
         self.clusters = Clusters(client, settings)
         self.providers = Providers(client)
         self.offers = Offers(client, self.providers)
+        self.orphans = Orphans(client, self.providers)
 
     @classmethod
     @contextlib.asynccontextmanager

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 from temporalio.api.enums.v1 import ApplicationErrorCategory, TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflow.v1 import PendingActivityInfo
-from temporalio.api.workflowservice.v1 import (
-    DescribeNamespaceRequest,
-    DescribeTaskQueueRequest,
-    GetSystemInfoRequest,
-)
-from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, GetSystemInfoRequest
+from temporalio.client import ActivityFailureError, Client, WorkflowExecutionStatus
+from temporalio.common import RetryPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
-from garrison.errors import GarrisonError, ServiceUnreachable, Unsupported
+from garrison.errors import GarrisonError, NotFound, ServiceUnreachable, Unsupported
 from garrison.models.observation import WatchReport
+from garrison.models.orphan import OrphanPage, OrphanQuery
 from garrison.models.queues import TASK_QUEUE, WATCH_QUEUE, provider_queue
-from garrison.models.service import Check, fail, note, ok
+from garrison.models.service import Check, CheckStatus, fail, note, ok
 from garrison.sealing import read_public_key
 from garrison.service import (
+    RETENTION,
     connect,
+    create_namespace,
     missing_search_attributes,
+    raise_retention,
     register_search_attributes,
+    retention_of,
     service_address,
+    type_name,
 )
 from garrison.settings import Settings
 from garrison.workflows.visibility import ALL_KEYS
@@ -33,16 +37,24 @@ from garrison.workflows.watch_report import report_in
 
 POLLED_WITHIN = timedelta(minutes=2)
 """A poll lasts a minute; the service remembers pollers for longer than they live."""
-KEPT_LONG_ENOUGH = timedelta(days=30)
 RPC_TIMEOUT = timedelta(seconds=5)
 VERSION_TIMEOUT = timedelta(seconds=2)
 SEEN_WITHIN = timedelta(minutes=1)
+OTHERS_TIMEOUT = timedelta(seconds=5)
 DELETE_ORPHANS = (
-    "if Temporal's database was lost or replaced, put it back; else delete them at the provider "
-    "itself, in its console say (`garrison simulated inventory` lists those of a simulated cloud): "
-    "Garrison never does, and a command `orphan sweep` does not exist yet"
+    "if Temporal's database was lost or replaced, put it back; else `garrison orphan list` shows "
+    "them and `garrison orphan sweep` deletes them: Garrison never does so by itself"
 )
 START_WORKERS = "run `garrison up`, or `garrison worker` beside this service"
+REGISTER = "garrison doctor --register"
+REFUSALS = {
+    RPCStatusCode.PERMISSION_DENIED,
+    RPCStatusCode.UNAUTHENTICATED,
+    RPCStatusCode.UNIMPLEMENTED,
+    RPCStatusCode.INVALID_ARGUMENT,
+    RPCStatusCode.FAILED_PRECONDITION,
+}
+"""What a service says that may be asked, and does not let us do something."""
 
 
 async def check_service(settings: Settings, *, register: bool = False) -> list[Check]:
@@ -50,7 +62,8 @@ async def check_service(settings: Settings, *, register: bool = False) -> list[C
 
     Args:
         settings: Of this process; their providers are those that workers should serve.
-        register: Register search attributes that are missing.
+        register: Set up what the service lacks: the namespace, its retention, its search
+            attributes. Workers can start only afterwards, so they are not looked for.
     """
     try:
         address = service_address(settings)
@@ -82,35 +95,68 @@ async def server_version(settings: Settings) -> str | None:
 
 
 async def _checks(client: Client, settings: Settings, *, register: bool) -> AsyncIterator[Check]:
-    namespace = await _namespace(client)
+    namespace = await _namespace(client, register=register)
     yield namespace
-    if namespace.remedy and namespace.status == "fail":
+    if namespace.status is CheckStatus.FAIL:
         return
-    yield await _attributes(client, register=register)
+    if register:
+        for check in await set_up(client):
+            yield check
+        return
+    yield await _retention(client, register=False)
+    yield await _attributes(client, register=False)
     queues = (TASK_QUEUE, WATCH_QUEUE, *(provider_queue(name) for name in settings.providers))
     for queue in queues:
         yield await _queue(client, queue)
     for provider in settings.providers:
         async for check in _watch(client, provider):
             yield check
+        async for check in _others(client, provider):
+            yield check
     yield await _sealing_key(client, settings)
 
 
-async def _namespace(client: Client) -> Check:
+async def set_up(client: Client) -> tuple[Check, ...]:
+    """Set up a namespace for workers, and return what came of its retention and attributes.
+
+    Raises:
+        RPCError: The service did not answer.
+    """
+    retention = await _retention(client, register=True)
+    return retention, await _attributes(client, register=True)
+
+
+async def _namespace(client: Client, *, register: bool) -> Check:
+    name = "namespace"
     try:
-        answer = await client.workflow_service.describe_namespace(
-            DescribeNamespaceRequest(namespace=client.namespace), timeout=RPC_TIMEOUT
-        )
+        await retention_of(client)
+        return ok(name, client.namespace)
+    except NotFound as error:
+        if not register:
+            remedy = f"{REGISTER} makes it; another is set by TEMPORAL_NAMESPACE or `namespace`"
+            return fail(name, str(error), remedy)
+    try:
+        await create_namespace(client)
     except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:
-            raise
-        remedy = "create it, or set TEMPORAL_NAMESPACE or `namespace` in the settings"
-        return fail("namespace", f"there is no namespace {client.namespace}", remedy)
-    kept = answer.config.workflow_execution_retention_ttl.ToTimedelta()
-    detail = f"{client.namespace}, closed lives are kept for {kept.days} days"
-    if kept < KEPT_LONG_ENOUGH:
-        return note("namespace", detail, "raise its retention to 90 days")
-    return ok("namespace", detail)
+        return fail(name, _refused(error, f"to make {client.namespace}"), _by_hand("make it"))
+    return ok(name, f"{client.namespace}, made now")
+
+
+async def _retention(client: Client, *, register: bool) -> Check:
+    name = "retention"
+    try:
+        if register and await raise_retention(client):
+            return ok(
+                name, f"raised: ended clusters are kept for {RETENTION.days} days from now on"
+            )
+    except RPCError as error:
+        refusal = _refused(error, f"to keep ended clusters for {RETENTION.days} days")
+        return fail(name, refusal, _by_hand(f"set the retention to {RETENTION.days} days"))
+    kept = await retention_of(client)
+    if kept < RETENTION:
+        detail = f"ended clusters, with names and bills, are forgotten after {_span(kept)}"
+        return note(name, detail, f"{REGISTER} raises it to {RETENTION.days} days")
+    return ok(name, f"ended clusters are kept for {_span(kept)}")
 
 
 async def _attributes(client: Client, *, register: bool) -> Check:
@@ -121,10 +167,37 @@ async def _attributes(client: Client, *, register: bool) -> Check:
         missing = await missing_search_attributes(client, ALL_KEYS)
     except Unsupported as error:
         return fail(name, str(error), "use another namespace")
+    except RPCError as error:
+        if not register:
+            raise
+        wanted = ", ".join(f"{key.name} ({type_name(key)})" for key in ALL_KEYS)
+        return fail(name, _refused(error, "to register them"), _by_hand(f"add {wanted}"))
     if missing:
         names = ", ".join(key.name for key in missing)
-        return fail(name, f"missing: {names}", "garrison doctor --register")
+        return fail(name, f"missing: {names}", REGISTER)
     return ok(name, f"all {len(ALL_KEYS)} are registered")
+
+
+def _refused(error: RPCError, wish: str) -> str:
+    """Return what a service that answers said no to.
+
+    Raises:
+        RPCError: It gave no answer.
+    """
+    if error.status not in REFUSALS:
+        raise error
+    return f"the service refused {wish}: {error.message}"
+
+
+def _by_hand(what: str) -> str:
+    return f"{what} as its administrator does; in Temporal Cloud on the page of the namespace"
+
+
+def _span(time: timedelta) -> str:
+    """Return a retention in the largest unit that is exact."""
+    hours = time // timedelta(hours=1)
+    count, unit = (hours // 24, "day") if hours % 24 == 0 else (hours, "hour")
+    return f"{count} {unit}{'' if count == 1 else 's'}"
 
 
 async def _queue(client: Client, queue: str) -> Check:
@@ -229,6 +302,30 @@ def _orphans(provider: str, report: WatchReport) -> Check:
     count = report.orphan_machines
     detail = f"{count} machine{'s' if count > 1 else ''} of lives nobody knows: {'; '.join(lives)}"
     return fail(f"orphans {provider}", detail, DELETE_ORPHANS)
+
+
+async def _others(client: Client, provider: str) -> AsyncIterator[Check]:
+    """Tell of machines of other installations, where a worker runs that can see them."""
+    queue = provider_queue(provider)
+    if not await _pollers(client, queue, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY):
+        return
+    try:
+        page: OrphanPage = await client.execute_activity(
+            "list_orphans",
+            OrphanQuery(),
+            id=f"list-orphans/{provider}/{uuid.uuid4()}",
+            task_queue=queue,
+            result_type=OrphanPage,
+            schedule_to_close_timeout=OTHERS_TIMEOUT,
+            retry_policy=RetryPolicy(maximum_attempts=1),
+            summary=f"other installations at {provider}",
+        )
+    except (ActivityFailureError, RPCError):
+        return  # the provider's watch says what is wrong with it
+    for installation, count in (page.others or {}).items():
+        detail = f"{count} machine{'s' if count > 1 else ''} of the installation {installation}"
+        remedy = f"if it was lost: garrison orphan list --installation {installation}"
+        yield note(f"others {provider}", detail, remedy)
 
 
 async def _sealing_key(client: Client, settings: Settings) -> Check:

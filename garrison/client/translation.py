@@ -16,6 +16,7 @@ from temporalio.client import (
 from temporalio.exceptions import TimeoutError
 from temporalio.service import RPCError, RPCStatusCode
 
+from garrison.client.updates import is_between_runs
 from garrison.errors import (
     ErrorCode,
     GarrisonError,
@@ -61,7 +62,7 @@ def _of_rpc(error: RPCError, what: str) -> GarrisonError:
         )
     if error.status is RPCStatusCode.NOT_FOUND:
         return NotFound(f"there is no {what}")
-    if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:
+    if error.status is RPCStatusCode.RESOURCE_EXHAUSTED or is_between_runs(error):
         return TooManyRequests(f"{what}: too many requests at once; try again in a moment")
     if error.status in _SILENT or "no poller" in error.message:
         return ServiceUnreachable(f"{what}: {NO_WORKER}")

@@ -24,6 +24,7 @@ async def wait_for(
     *,
     timeout: timedelta | None,
     on_change: OnChange | None,
+    worth_reading: Callable[[], Awaitable[bool]] | None = None,
 ) -> ClusterStatus:
     """Return the first status that is `done`.
 
@@ -32,26 +33,30 @@ async def wait_for(
         done: Whether the wait is over.
         timeout: None waits for ever.
         on_change: Called with each status that differs from the last.
+        worth_reading: Says for less than a read costs whether it can show anything new; None is
+            always.
 
     Raises:
         WaitTimeout: The time passed; the cluster goes on.
         GarrisonError: The life ended otherwise: with its own error, if it failed.
     """
     last: dict[str, Any] | None = None
-    phase: Phase | None = None
-    name = "the cluster"
     async for _ in polling(timeout):
+        if worth_reading is not None and not await worth_reading():
+            continue
         status = await read()
-        name, phase = status.name, status.phase
         shown = status.model_dump(exclude={"cost_usd"})
         if on_change is not None and shown != last:
             on_change(status)
         last = shown
         if done(status):
             return status
-        if phase in CLOSED_PHASES:
+        if status.phase in CLOSED_PHASES:
             raise _ended_otherwise(status)
-    raise WaitTimeout(f"{name} is {phase} after {_seconds(timeout)}; it goes on")
+    status = await read()
+    if done(status):
+        return status
+    raise WaitTimeout(f"{status.name} is {status.phase} after {_seconds(timeout)}; it goes on")
 
 
 def _seconds(length: timedelta | None) -> str:

@@ -140,12 +140,18 @@ def restart_requests(state: ClusterState, ranks: tuple[int, ...]) -> list[Restar
 
 
 def delete_request(state: ClusterState, look_at: datetime) -> DeleteRequest:
-    """Return the order to delete everything under the current purchase's token."""
+    """Return the order to delete everything that this life can have at the current provider.
+
+    Also under the tokens of places that were proven empty: a machine that came there later than
+    its provider promises is seen in every list, and would keep the proof from ending.
+    """
+    provider = facts_of(state).name
+    tokens = [one.token for one in state.purchases if one.offer.provider == provider]
     return DeleteRequest(
-        provider=facts_of(state).name,
+        provider=provider,
         owner=owner_id(state),
         uid=state.uid,
-        tokens=(state.purchases[-1].token,),
+        tokens=tuple(reversed(tokens)),
         look_at=look_at,
     )
 

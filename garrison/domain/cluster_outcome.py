@@ -93,15 +93,16 @@ def note_purchased(
 
     Args:
         state: Changed in place.
-        answer: Certain, so that nothing more can come of the call.
+        answer: Certain; nothing more can come of the call, but for what it says of earlier tries.
         now: Current time.
         deadman: How long to wait for the first sign of life from the watch.
     """
-    _replace_purchase(state, ended=True, effects_until=answer.ended_at)
+    until = answer.effects_until or answer.ended_at
+    _replace_purchase(state, ended=True, effects_until=until)
     state.call_ended_at = answer.ended_at
     if answer.refusal is not None:
         failure = Failure(code=answer.refusal.code, message=answer.refusal.message)
-        note_purchase_failed(state, failure, effects_until=answer.ended_at, now=now)
+        note_purchase_failed(state, failure, effects_until=until, now=now)
         return
     assert answer.group is not None
     if state.phase is not Phase.LAUNCHING:  # terminated meanwhile
@@ -212,6 +213,26 @@ def observe(state: ClusterState, observation: Observation, *, now: datetime) -> 
     return True
 
 
+def is_of_after_the_call(state: ClusterState, observation: Observation) -> bool:
+    """Return whether the last observation tells of the time after our last call."""
+    ended_at = state.call_ended_at
+    if state.observed_at != observation.begun_at:
+        return False
+    return ended_at is None or observation.begun_at >= ended_at
+
+
+def observe_again(state: ClusterState, observation: Observation, *, now: datetime) -> None:
+    """Apply the last observation once more, now that the outcome of a call is known.
+
+    A workflow is told of both in any order, so what was seen after the call can come before its
+    outcome; the watch does not tell it again unless something changes.
+    """
+    if state.observed_at == observation.begun_at:
+        state.observed_at = None
+        observe(state, observation, now=now)
+        state.observed_at = observation.begun_at
+
+
 def _observe_cleanup(state: ClusterState, observation: Observation, now: datetime) -> None:
     assert state.cleanup is not None
     facts = facts_of(state)
@@ -291,7 +312,14 @@ def _observe_nodes(
     facts = facts_of(state)
     called = state.call_ended_at
     settled = called is None or observation.begun_at >= called + facts.settle
-    look = observe_nodes(state.nodes, observation, token=purchase.token, settled=settled, now=now)
+    look = observe_nodes(
+        state.nodes,
+        observation,
+        token=purchase.token,
+        settled=settled,
+        settle=facts.settle,
+        now=now,
+    )
     state.nodes = look.nodes
     state.events.extend(look.events)
     del state.events[:-100]
@@ -371,33 +399,40 @@ def restart_token(state: ClusterState, rank: int) -> str:
 
 
 def note_restarts(state: ClusterState, answers: dict[int, RestartAnswer], *, now: datetime) -> None:
-    """Take the answers of an attempt's restarts; the boot itself is seen in observations."""
+    """Take the answers of an attempt's restarts; the boot itself is seen in observations.
+
+    Without an attempt any more, all nodes were seen running before the answers came; then only
+    those count that did restart a node.
+    """
     attempt = state.recovery.attempt
     if attempt is None:
-        return
-    results = {rank: answer.result for rank, answer in answers.items()}
-    state.recovery = state.recovery.model_copy(
-        update={"attempt": attempt.model_copy(update={"results": results, "called": True})}
-    )
+        done = RestartResult.RESTARTED
+        answers = {rank: answer for rank, answer in answers.items() if answer.result is done}
+    else:
+        results = {rank: answer.result for rank, answer in answers.items()}
+        called = attempt.model_copy(update={"results": results, "called": True})
+        state.recovery = state.recovery.model_copy(update={"attempt": called})
     ended = [answer.ended_at for answer in answers.values()]
-    state.call_ended_at = max([*ended, state.call_ended_at or now])
+    if attempt is not None or ended:
+        state.call_ended_at = max([*ended, state.call_ended_at or now])
     for rank, answer in sorted(answers.items()):
-        _note_restart(state, rank, answer, now)
+        _note_restart(state, rank, answer, now, seen=attempt is None)
 
 
-def _note_restart(state: ClusterState, rank: int, answer: RestartAnswer, now: datetime) -> None:
+def _note_restart(
+    state: ClusterState, rank: int, answer: RestartAnswer, now: datetime, *, seen: bool
+) -> None:
     said = f": {answer.message}" if answer.message else ""
     add_event(state, "NodeRestart", f"restart: {answer.result}{said}", now=now, node=rank)
     if answer.result not in {RestartResult.RESTARTED, RestartResult.ALREADY_RUNNING}:
         return
     node = state.nodes[rank]
-    state.nodes[rank] = node.model_copy(
-        update={
-            "status": NodeStatus.STARTING,
-            "doubt": None,
-            "restarts": node.restarts + (answer.result is RestartResult.RESTARTED),
-        }
-    )
+    changes: dict[str, object] = {
+        "restarts": node.restarts + (answer.result is RestartResult.RESTARTED)
+    }
+    if not seen:
+        changes |= {"status": NodeStatus.STARTING, "doubt": None}
+    state.nodes[rank] = node.model_copy(update=changes)
 
 
 def note_exhausted(state: ClusterState, *, now: datetime) -> None:

@@ -33,6 +33,8 @@ DOWN = frozenset(
 )
 """Not running, and not on the way to it."""
 
+BOOTING = frozenset({NodeStatus.PENDING, NodeStatus.STARTING})
+
 OFF = DOWN - {NodeStatus.UNREACHABLE}
 """Certainly not running."""
 
@@ -80,6 +82,7 @@ def observe_nodes(
     *,
     token: str,
     settled: bool,
+    settle: timedelta = timedelta(0),
     now: datetime,
 ) -> Look:
     """Apply a believed observation to the nodes of one purchase.
@@ -90,11 +93,14 @@ def observe_nodes(
         token: The purchase whose nodes these are.
         settled: Whether what the list lacks means something; False until the provider's settle
             time after our last call.
+        settle: How late the provider's lists can be.
         now: For the events.
     """
     listed = listed_nodes(observation.groups, token)
     after = [
-        _dated(node, _observe(node, listed.get(node.rank), observation.begun_at, settled), now)
+        node
+        if _is_past(node, listed.get(node.rank), observation.begun_at, settle)
+        else _dated(node, _observe(node, listed.get(node.rank), observation.begun_at, settled), now)
         for node in nodes
     ]
     events = [
@@ -136,6 +142,20 @@ def _observe(
     )
 
 
+def _is_past(node: ClusterNode, listed: Node | None, begun_at: datetime, settle: timedelta) -> bool:
+    """Return whether a late list shows what is known to be over, and so says nothing new.
+
+    That is an earlier boot, or the boot of a node that was seen running since it can be shown.
+    """
+    if listed is None or listed.status in {NodeStatus.UNKNOWN, *GONE}:
+        return False
+    if listed.incarnation != node.incarnation:
+        return listed.incarnation < node.incarnation
+    if node.status is not NodeStatus.RUNNING or listed.status not in BOOTING:
+        return False
+    return node.since is not None and begun_at < node.since + settle
+
+
 def _ssh(node: ClusterNode, listed: Node) -> object:
     if listed.ssh is None:
         return node.ssh
@@ -154,7 +174,9 @@ def _doubted(node: ClusterNode, *, missing: bool, begun_at: datetime) -> Cluster
     doubt = node.doubt
     if doubt is None or doubt.missing != missing:
         return node.model_copy(update={"doubt": Doubt(missing=missing, since=begun_at)})
-    doubt = doubt.model_copy(update={"passes": doubt.passes + 1})
+    if begun_at <= (doubt.latest or doubt.since):
+        return node  # this pass was counted when it was told first
+    doubt = doubt.model_copy(update={"passes": doubt.passes + 1, "latest": begun_at})
     if doubt.passes >= PASSES and begun_at - doubt.since >= GRACE:
         status = NodeStatus.LOST if missing else NodeStatus.UNREACHABLE
         return node.model_copy(update={"doubt": doubt, "status": status})

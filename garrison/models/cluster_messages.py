@@ -136,12 +136,14 @@ class QuoteTerms(Message):
 
     Attributes:
         providers: Configured providers, by name.
+        heartbeat: How long after a worker died its calls are given to another.
     """
 
     providers: dict[str, ProviderFacts]
     limits: ShapeLimits
     valid_for: Seconds = timedelta(minutes=15)
     deadman: Seconds = timedelta(hours=6)
+    heartbeat: Seconds = timedelta(seconds=30)
 
 
 class PlaceRequest(Message):
@@ -174,11 +176,17 @@ class PurchaseRequest(Message):
 
 
 class PurchaseAnswer(Message):
-    """What the provider said, and when the call ended by the caller's clock."""
+    """What the provider said, and when the call ended by the caller's clock.
+
+    Attributes:
+        effects_until: Until when an earlier try, whose answer was lost, can still have an effect;
+            None when this was the only one.
+    """
 
     group: Group | None = None
     refusal: Refusal | None = None
     ended_at: Time
+    effects_until: Time | None = None
 
 
 class PrepareRequest(Message):

@@ -61,10 +61,15 @@ class ClusterEvent(Message):
 
 
 class Doubt(Message):
-    """A node that a complete list lacks, or whose state it cannot tell, since a pass."""
+    """A node that a complete list lacks, or whose state it cannot tell, since a pass.
+
+    Attributes:
+        latest: When the last pass counted in `passes` began; None means `since`.
+    """
 
     missing: bool
     since: Time
+    latest: Time | None = None
     passes: int = 1
 
 
@@ -226,6 +231,7 @@ class ClusterState(Message):
         call_ended_at: When our last call that changes machines ended; older passes say nothing.
         ask_due: The next time that an observation must be asked for, whatever was told before.
         deadman: How long to wait for word of the machines before asking for it.
+        heartbeat: How long after a worker died its calls are given to another.
         closing: Why the life will end `failed` once the clean-up is proven.
         answers: Answers by request id, the last 200.
     """
@@ -253,6 +259,7 @@ class ClusterState(Message):
     call_ended_at: Time | None = None
     ask_due: Time | None = None
     deadman: Seconds = timedelta(hours=6)
+    heartbeat: Seconds = timedelta(seconds=30)
     deadman_at: Time | None = None
     start_deadline: Time | None = None
     prepared: bool = False

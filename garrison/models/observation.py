@@ -51,10 +51,15 @@ class WatchAsks(Message):
 
 
 class WatchInput(Message):
-    """Start or continue the watch of a provider."""
+    """Start or continue the watch of a provider.
+
+    Attributes:
+        heartbeat: How long after the observer's worker died another one takes over.
+    """
 
     provider: str
     facts: ProviderFacts | None = None
+    heartbeat: Seconds = timedelta(seconds=30)
     asks: tuple[WatchAsk, ...] = ()
 
 

@@ -14,9 +14,9 @@ Rules for every adapter:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from garrison.models.group import (
     Group,
@@ -188,5 +188,18 @@ class Provider(Protocol):
 
         Raises:
             TooManyRequests, ProviderUnreachable, ProviderError: Not known to have worked.
+        """
+        ...
+
+
+@runtime_checkable
+class SeesInstallations(Protocol):
+    """A provider that can tell cheaply who else has machines in its account."""
+
+    async def other_installations(self) -> Mapping[str, int]:
+        """Return how many machines each other installation of Garrison has, those with any.
+
+        Raises:
+            ProviderUnreachable, TooManyRequests, ProviderAuth, ProviderError: No answer.
         """
         ...

@@ -41,6 +41,7 @@ from typing import Any
 
 GRACE_SECONDS = 10.0
 BUSY_SECONDS = 40.0
+HOME_LOOK_SECONDS = 2.0
 LAST_PAUSE_SECONDS = 60.0
 MAX_CHUNK = 16 * 1024 * 1024
 MAX_STATUS = 64 * 1024
@@ -356,6 +357,7 @@ class Supervisor:
         self._status = status
         self._stopping = False
         self._wakeup = -1
+        self._look_seconds = HOME_LOOK_SECONDS if node_lock_fds() else 60.0
         self._deadline: float | None = None
 
     def run(self, started: Callable[[], None]) -> None:
@@ -431,17 +433,26 @@ class Supervisor:
         # Handlers only wake this loop. Waiting for the child inside one would wait for ever on
         # the lock that the interrupted wait holds.
         while not _has_exited(child):
+            self._stopping = self._stopping or self._is_homeless()
             if self._stopping and self._deadline is None:
                 self._deadline = time.monotonic() + GRACE_SECONDS
                 _signal_all(self._status["run"], child.pid, signal.SIGTERM)
             if self._deadline is not None and time.monotonic() >= self._deadline:
                 _signal_all(self._status["run"], child.pid, signal.SIGKILL)
-            self._hear(60.0 if self._deadline is None else 0.5)
+            self._hear(self._look_seconds if self._deadline is None else 0.5)
         # What it left behind ends with it. It is not reaped before that, so that its number
         # cannot become the session of somebody else's processes.
         deadline = self._deadline or time.monotonic() + GRACE_SECONDS
         end_processes(self._status["run"], child.pid, deadline=deadline)
         return child.wait()
+
+    def _is_homeless(self) -> bool:
+        """Return whether this is a local node that was removed behind everybody's back.
+
+        Its agent sees to that, unless it was killed before. Elsewhere a home that is out of sight
+        may be a file server that is away.
+        """
+        return bool(node_lock_fds()) and not self._place.home.is_dir()
 
     def _pause(self, seconds: float) -> None:
         end = time.monotonic() + seconds

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,13 +13,20 @@ import asyncssh
 
 from garrison.catalog.loader import load_offers
 from garrison.errors import InvalidSpec, Problem, Unsupported
+from garrison.models.problems import shown
 from garrison.models.queues import TASK_QUEUE, WATCH_QUEUE, provider_queue
 from garrison.private_files import create_once
 from garrison.providers.base import Provider
 from garrison.providers.local.provider import REGION, LocalProvider
 from garrison.providers.simulated.provider import SimulatedProvider
 from garrison.sealing import load_or_create_key_pair, open_env
-from garrison.settings import ProviderSettings, ProviderType, Settings, installation_id
+from garrison.settings import (
+    INSTALLATION_PATTERN,
+    ProviderSettings,
+    ProviderType,
+    Settings,
+    installation_id,
+)
 from garrison.workers.data_dir import prepare_data_dir
 from garrison.workers.main import Parts
 
@@ -41,17 +50,35 @@ def build_parts(settings: Settings, queues: Iterable[str] | None = None) -> Part
     keys = load_or_create_key_pair(settings.data_dir)
     ssh_key = load_or_create_ssh_key(settings.data_dir)
     secrets = settings.data_dir / "secrets"
+
+    def adapter(name: str, installation: str) -> Provider:
+        chosen = settings.providers[name]
+        return _ADAPTERS[chosen.type](name, chosen, settings, installation, ssh_key)
+
     return Parts(
         settings=settings,
-        providers={
-            name: _ADAPTERS[chosen.type](name, chosen, settings, installation, ssh_key)
-            for name, chosen in settings.providers.items()
-        },
+        providers={name: adapter(name, installation) for name in settings.providers},
         open_env=lambda env: open_env(keys, env, secrets),
         authorized_keys=(_public_line(ssh_key),),
         public_key=keys.public_text,
         queues=served,
+        installation=installation,
+        provider_for=lambda name, other: _opened(adapter, name, other),
     )
+
+
+@contextlib.asynccontextmanager
+async def _opened(
+    adapter: Callable[[str, str], Provider], name: str, installation: str
+) -> AsyncIterator[Provider]:
+    if not re.fullmatch(INSTALLATION_PATTERN, installation):
+        raise InvalidSpec(f"{shown(installation)} is no id of an installation")
+    provider = adapter(name, installation)
+    try:
+        yield provider
+    finally:
+        if isinstance(provider, LocalProvider):
+            await provider.aclose()
 
 
 def queue_names(settings: Settings) -> tuple[str, ...]:

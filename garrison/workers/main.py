@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,17 +16,23 @@ from temporalio.service import RPCError
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from garrison.activities.heartbeat import BEATS
 from garrison.activities.installation import InstallationActivities
 from garrison.activities.log_keeper import LogKeeper
+from garrison.activities.orphans import OrphanActivities
 from garrison.activities.owners import TemporalOwners
 from garrison.activities.provider import ProviderActivities
 from garrison.activities.watch import WatchActivities
 from garrison.activities.watches import ManualWatches, TemporalWatches, Watches
 from garrison.activities.workload import OpenEnv, WorkloadActivities
+from garrison.errors import Unsupported
 from garrison.models.cluster_messages import QuoteTerms
 from garrison.models.queues import TASK_QUEUE, WATCH_QUEUE, provider_queue
 from garrison.providers.base import Provider
+from garrison.providers.pacing import PacedProvider, behind_gate
 from garrison.settings import Settings
+from garrison.workers.metrics import Metrics, meter_of
+from garrison.workers.unreported import Forget, ForgetfulRunner
 from garrison.workflows.cluster import ClusterWorkflow
 from garrison.workflows.provider_watch import ProviderWatchWorkflow
 
@@ -45,6 +52,13 @@ def now_utc() -> datetime:
     return datetime.now(UTC)
 
 
+ProviderFor = Callable[[str, str], AbstractAsyncContextManager[Provider]]
+
+
+def _no_provider_for(name: str, installation: str) -> AbstractAsyncContextManager[Provider]:
+    raise Unsupported(f"this worker sees {name} only as its own installation does")
+
+
 @dataclass(frozen=True)
 class Parts:
     """What a worker is built from.
@@ -56,6 +70,8 @@ class Parts:
         public_key: The sealing key, which the watches publish.
         clock: Of this host; tests give another.
         queues: Which queues to serve, by name; all by default.
+        installation: The id that machines are tagged with.
+        provider_for: Opens a configured provider, by name, as another installation sees it.
     """
 
     settings: Settings
@@ -65,6 +81,8 @@ class Parts:
     public_key: str | None = None
     clock: Callable[[], datetime] = now_utc
     queues: frozenset[str] | None = None
+    installation: str = ""
+    provider_for: ProviderFor = _no_provider_for
 
     def serves(self, queue: str) -> bool:
         """Whether this process hosts a queue."""
@@ -83,10 +101,12 @@ class GarrisonWorker:
     watches: Watches
     providers: Mapping[str, Provider]
     keeps_watches: bool
+    metrics: Metrics
 
     async def __aenter__(self) -> GarrisonWorker:
         """Start polling all queues, and every watch."""
         async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(self.metrics.refreshing())
             for worker in self.workers:
                 await stack.enter_async_context(worker)
             if self.keeps_watches:
@@ -136,60 +156,90 @@ def build_worker(
         cached_workflows: How many workflows stay in memory.
     """
     watches = _watches(client, parts) if watch else ManualWatches()
+    metrics = Metrics(meter_of(client), parts.clock)
+    paced = {
+        name: behind_gate(provider, meter=metrics.calls(name))
+        for name, provider in parts.providers.items()
+    }
     workers = []
     if parts.serves(TASK_QUEUE):
-        workers.append(_workflow_worker(client, parts, watches, cached_workflows))
+        workers.append(_workflow_worker(client, parts, watches, metrics, cached_workflows))
     workers += [
-        _provider_worker(client, parts, provider, watches)
-        for name, provider in parts.providers.items()
+        _provider_worker(client, parts, provider, watches, metrics)
+        for name, provider in paced.items()
         if parts.serves(provider_queue(name))
     ]
-    if watch and parts.serves(WATCH_QUEUE):
-        workers.append(_watch_worker(client, parts, watches))
     keeps = watch and parts.serves(WATCH_QUEUE)
-    return GarrisonWorker(workers, watches, parts.providers, keeps_watches=keeps)
+    if keeps:
+        workers.append(_watch_worker(client, parts, paced, watches, metrics))
+    return GarrisonWorker(workers, watches, parts.providers, keeps_watches=keeps, metrics=metrics)
 
 
 def _watches(client: Client, parts: Parts) -> TemporalWatches:
     watches = TemporalWatches(client, task_queue=TASK_QUEUE)
     for provider in parts.providers.values():
-        watches.announce(provider.facts, {"public_key": parts.public_key})
+        watches.announce(
+            provider.facts,
+            {"public_key": parts.public_key},
+            heartbeat=parts.settings.heartbeat_timeout,
+        )
     return watches
 
 
-def workflow_runner() -> SandboxedWorkflowRunner:
-    """Return the sandbox with our own modules passed through."""
-    return SandboxedWorkflowRunner(
+def _throttle(settings: Settings) -> timedelta:
+    return min(HEARTBEAT_THROTTLE, settings.heartbeat_timeout / BEATS)
+
+
+def workflow_runner(forget: Forget = lambda run_id: None) -> SandboxedWorkflowRunner:
+    """Return the sandbox with our own modules passed through.
+
+    Args:
+        forget: Has the worker forget a run, see `garrison.workers.unreported`.
+    """
+    return ForgetfulRunner(
+        forget=forget,
+        spared=frozenset({"ProviderWatch"}),  # is asked with each pass, and commands one thing
         restrictions=SandboxRestrictions.default.with_passthrough_modules(
             "garrison", "pydantic", "pydantic_core", "annotated_types"
-        )
+        ),
     )
 
 
-def _workflow_worker(client: Client, parts: Parts, watches: Watches, cached: int) -> Worker:
+def _workflow_worker(
+    client: Client, parts: Parts, watches: Watches, metrics: Metrics, cached: int
+) -> Worker:
     settings = parts.settings
     terms = QuoteTerms(
         providers={name: provider.facts for name, provider in parts.providers.items()},
         limits=settings.limits,
         valid_for=settings.quote_valid,
         deadman=settings.deadman,
+        heartbeat=settings.heartbeat_timeout,
     )
     installation = InstallationActivities(terms, watches)
-    return Worker(
+
+    def forget(run_id: str) -> None:
+        worker._bridge_worker.request_workflow_eviction(run_id)  # there is no public way
+
+    worker = Worker(
         client,
         task_queue=TASK_QUEUE,
         workflows=[ClusterWorkflow, ProviderWatchWorkflow],
         activities=[installation.quote_terms, installation.ensure_watch],
-        workflow_runner=workflow_runner(),
+        workflow_runner=workflow_runner(forget),
         max_cached_workflows=cached,
         max_concurrent_workflow_tasks=WORKFLOW_TASKS,
         max_concurrent_activities=100,
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
+        interceptors=[metrics.interceptor],
         graceful_shutdown_timeout=GRACE,
     )
+    return worker
 
 
-def _provider_worker(client: Client, parts: Parts, provider: Provider, watches: Watches) -> Worker:
+def _provider_worker(
+    client: Client, parts: Parts, provider: PacedProvider, watches: Watches, metrics: Metrics
+) -> Worker:
     name = provider.facts.name
     price = parts.settings.providers[name].price if name in parts.settings.providers else None
     calls = ProviderActivities(
@@ -206,6 +256,15 @@ def _provider_worker(client: Client, parts: Parts, provider: Provider, watches: 
         log_dir=parts.settings.log_dir,
         clock=parts.clock,
     )
+    orphans = OrphanActivities(
+        provider,
+        TemporalOwners(client),
+        watches,
+        installation=parts.installation,
+        provider_for=lambda installation: _beside(provider, parts, installation),
+        clock=parts.clock,
+        keeper=LogKeeper(parts.settings.log_dir),
+    )
     return Worker(
         client,
         task_queue=provider_queue(name),
@@ -219,29 +278,48 @@ def _provider_worker(client: Client, parts: Parts, provider: Provider, watches: 
             workloads.start_workloads,
             workloads.save_logs,
             workloads.read_log,
+            orphans.list_orphans,
+            orphans.sweep_orphans,
         ],
+        # No rate here: the queue's own would count what is no call, and know no urgency.
         max_concurrent_activities=100,
-        max_task_queue_activities_per_second=provider.facts.calls_per_second,
-        max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
+        interceptors=[metrics.interceptor],
+        max_heartbeat_throttle_interval=_throttle(parts.settings),
         graceful_shutdown_timeout=GRACE,
     )
 
 
-def _watch_worker(client: Client, parts: Parts, watches: Watches) -> Worker:
+@contextlib.asynccontextmanager
+async def _beside(
+    provider: PacedProvider, parts: Parts, installation: str
+) -> AsyncIterator[Provider]:
+    async with parts.provider_for(provider.facts.name, installation) as other:
+        yield provider.beside(other)
+
+
+def _watch_worker(
+    client: Client,
+    parts: Parts,
+    providers: Mapping[str, Provider],
+    watches: Watches,
+    metrics: Metrics,
+) -> Worker:
     activities = WatchActivities(
-        dict(parts.providers),
+        dict(providers),
         TemporalOwners(client),
         watches,
         interval=parts.settings.watch_interval,
         busy_interval=parts.settings.watch_interval_busy,
         clock=parts.clock,
         keeper=LogKeeper(parts.settings.log_dir),
+        meter=metrics.watches,
     )
     return Worker(
         client,
         task_queue=WATCH_QUEUE,
         activities=[activities.watch_provider],
+        interceptors=[metrics.interceptor],
         max_concurrent_activities=50,
-        max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
+        max_heartbeat_throttle_interval=_throttle(parts.settings),
         graceful_shutdown_timeout=timedelta(seconds=1),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import os
 import socket
@@ -19,7 +20,7 @@ from temporalio.common import SearchAttributeKey
 
 from garrison.errors import InvalidSpec, PortTaken, ServiceUnreachable
 from garrison.models.service import ProcessRecord, UpRecord
-from garrison.service import find_temporal, is_alive, read_up_record
+from garrison.service import find_temporal, is_alive, read_up_record, type_name
 from garrison.workers.server_file import DATABASE
 
 HOST = "127.0.0.1"
@@ -52,7 +53,7 @@ class ServerPlan:
             ("--log-level", "warn"),
             ("--dynamic-config-value", "frontend.enableServerVersionCheck=false"),
         ]
-        flags += [("--search-attribute", f"{k.name}={_type_name(k)}") for k in self.attributes]
+        flags += [("--search-attribute", f"{k.name}={type_name(k)}") for k in self.attributes]
         parts = (part for flag in flags for part in flag)
         settings = ("--disable-config-file", "--disable-config-env")
         return [program, *settings, "server", "start-dev", "--ui-disable-news-fetch", *parts]
@@ -135,8 +136,13 @@ def kill_process(record: ProcessRecord) -> None:
     _send(record, psutil.Process.kill)
 
 
-def check_port(port: int, option: str) -> None:
+def check_port(port: int, option: str, host: str = HOST) -> None:
     """Check that a port of this machine can be listened on.
+
+    Args:
+        port: The port.
+        option: Where a person chooses another.
+        host: An IP address of this machine.
 
     Raises:
         PortTaken: Another program listens on it.
@@ -144,15 +150,18 @@ def check_port(port: int, option: str) -> None:
     """
     if not 1 <= port <= 65535:
         raise InvalidSpec(f"{option} must be from 1 to 65535, not {port}")
-    with socket.socket() as probe:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
         # As servers do: a connection of an earlier run that is still fading is no obstacle.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, port))
+            probe.bind((host, port))
             probe.listen()
         except PermissionError:
             raise InvalidSpec(f"this user may not listen on port {port}; see {option}") from None
         except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise InvalidSpec(f"this machine has no address {host}") from None
             raise PortTaken(
                 f"another program listens on port {port}; choose another with {option}"
             ) from error
@@ -195,7 +204,3 @@ def _environment(variables: Iterable[tuple[str, str]]) -> dict[str, str]:
     # Neither profiles of Temporal's tools nor our secrets are the server's business.
     ours = {n: v for n, v in variables if not n.startswith(("TEMPORAL_", "GARRISON_"))}
     return {**ours, "TEMPORAL_VERSION_CHECK_DISABLED": "1"}
-
-
-def _type_name(key: SearchAttributeKey[Any]) -> str:
-    return key.indexed_value_type.name.replace("_", " ").title().replace(" ", "")

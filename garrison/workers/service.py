@@ -11,13 +11,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import NoReturn
 
-from temporalio.api.namespace.v1 import NamespaceConfig
-from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, UpdateNamespaceRequest
 from temporalio.client import Client
 from temporalio.runtime import (
     LogForwardingConfig,
     LoggingConfig,
-    PrometheusConfig,
     Runtime,
     TelemetryConfig,
     TelemetryFilter,
@@ -32,6 +29,7 @@ from garrison.service import (
     connect_service,
     embedded_namespace,
     missing_search_attributes,
+    raise_retention,
     register_search_attributes,
 )
 from garrison.settings import Settings
@@ -39,12 +37,12 @@ from garrison.workers.assemble import build_parts
 from garrison.workers.data_dir import hold_data_dir, prepare_data_dir
 from garrison.workers.embedded import EmbeddedServer, Ports
 from garrison.workers.main import Parts, build_worker
+from garrison.workers.metrics import MetricsAddress
 from garrison.workers.running_costs import check_providers, running_costs
-from garrison.workers.server_process import HOST, check_port
+from garrison.workers.server_process import check_port
 from garrison.workers.stopping import Stopped, StopRequest
 from garrison.workflows.visibility import ALL_KEYS
 
-RETENTION = timedelta(days=90)
 DRAIN_DEADLINE = timedelta(seconds=25)
 FAREWELL_DEADLINE = timedelta(seconds=5)
 INTERRUPTED = 130
@@ -67,7 +65,7 @@ async def run_up(
     settings: Settings,
     ports: Ports,
     *,
-    metrics_port: int | None,
+    metrics: MetricsAddress | None,
     ready: Callable[[Serving], None],
     tell: Tell,
     server_ended: Callable[[ServiceUnreachable], NoReturn],
@@ -77,7 +75,7 @@ async def run_up(
     Args:
         settings: Of this process.
         ports: Of the server.
-        metrics_port: Where Prometheus may scrape the SDK, None for nowhere.
+        metrics: Where Prometheus may scrape, None for nowhere.
         ready: Called once everything runs.
         tell: Called with what is worth knowing: at the end, what goes on costing money.
         server_ended: Called when the server ended by itself. It ends the process: without a
@@ -97,7 +95,7 @@ async def run_up(
     with hold_data_dir(settings.data_dir), stop.listening():
         try:
             parts = build_parts(settings)
-            runtime = _runtime(metrics_port)
+            runtime = _runtime(metrics)
             await stop.unless_asked(server.start())
             client = await stop.unless_asked(_connect_embedded(server, runtime))
             await stop.unless_asked(check_providers(client, parts.providers))
@@ -113,19 +111,30 @@ async def run_up(
 
 
 async def run_worker(
-    settings: Settings, queues: Iterable[str] | None, *, ready: Callable[[Client, Parts], None]
+    settings: Settings,
+    queues: Iterable[str] | None,
+    *,
+    metrics: MetricsAddress | None = None,
+    ready: Callable[[Client, Parts], None],
 ) -> None:
     """Serve some queues of a service that runs, until asked to stop.
 
+    Args:
+        settings: Of this process.
+        queues: By name, None for all.
+        metrics: Where Prometheus may scrape, None for nowhere.
+        ready: Called once everything runs.
+
     Raises:
         ServiceUnreachable: Nothing answers at the service's address.
+        PortTaken: Another program listens where the metrics are to be.
         Unsupported: The service lacks what Garrison needs.
         InvalidSpec: The data directory, the settings or a queue cannot be used.
     """
     stop = StopRequest(on_insist=lambda: os._exit(INTERRUPTED))  # nothing of ours is left behind
     with stop.listening(), contextlib.suppress(Stopped):
         parts = build_parts(settings, queues)
-        client = await stop.unless_asked(connect_service(settings, runtime=_runtime()))
+        client = await stop.unless_asked(connect_service(settings, runtime=_runtime(metrics)))
         await stop.unless_asked(check_namespace(client))
         async with _working(client, parts):
             ready(client, parts)
@@ -194,23 +203,11 @@ async def _connect_embedded(server: EmbeddedServer, runtime: Runtime) -> Client:
     address = ServiceAddress(record.address, record.namespace, "garrison up")
     client = await connect(address, runtime=runtime)
     try:
-        await _keep_closed_lives(client)
+        await raise_retention(client)
         await register_search_attributes(client, ALL_KEYS)
     except RPCError as error:
         raise ServiceUnreachable(f"{record.address}: {error.message}") from error
     return client
-
-
-async def _keep_closed_lives(client: Client) -> None:
-    service = client.workflow_service
-    found = await service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
-    if found.config.workflow_execution_retention_ttl.ToTimedelta() == RETENTION:
-        return
-    wanted = NamespaceConfig()
-    wanted.workflow_execution_retention_ttl.FromTimedelta(RETENTION)
-    await service.update_namespace(
-        UpdateNamespaceRequest(namespace=client.namespace, config=wanted)
-    )
 
 
 async def _farewell(client: Client, providers: Iterable[str]) -> str:
@@ -221,17 +218,17 @@ async def _farewell(client: Client, providers: Iterable[str]) -> str:
         return "what goes on costing money is not known; see `garrison cluster list` after `up`"
 
 
-def _runtime(metrics_port: int | None = None) -> Runtime:
+def _runtime(metrics: MetricsAddress | None) -> Runtime:
     """Return the SDK's runtime; by itself it would log to standard output, with colours."""
-    metrics = None
-    if metrics_port is not None:
-        check_port(metrics_port, "--metrics-port")
-        metrics = PrometheusConfig(bind_address=f"{HOST}:{metrics_port}")
+    if metrics is not None:
+        check_port(metrics.port, "--metrics-port", metrics.host)
     core = LoggingConfig(
         filter=TelemetryFilter(core_level="WARN", other_level="ERROR"),
         forwarding=LogForwardingConfig(logger=logging.getLogger("temporalio.core")),
     )
-    return Runtime(telemetry=TelemetryConfig(logging=core, metrics=metrics))
+    return Runtime(
+        telemetry=TelemetryConfig(logging=core, metrics=metrics.config if metrics else None)
+    )
 
 
 def _leave_at_once(server: EmbeddedServer) -> None:

@@ -50,11 +50,17 @@ with workflow.unsafe.imports_passed_through():
     from garrison.models.quote import QuoteRefusal
     from garrison.workflows import cluster_calls as calls
     from garrison.workflows.patience import Patience, never
-    from garrison.workflows.visibility import cluster_attributes, cluster_memo
+    from garrison.workflows.visibility import cluster_attributes, cluster_memo, publish_changes
 
 FIRST_QUOTE_WITHIN = timedelta(minutes=1)
 RENEW_EVENTS = 2_000
 DEADMAN_JITTER = 0.2
+
+PUBLISH_WHAT_CHANGED = "publish-what-changed"
+"""Asked at the start of a run, for all of it; see `docs/changing-workflows.md`."""
+
+NEWS_BEFORE_OUTCOME = "news-before-outcome"
+"""Asked only where it makes a difference, so that it costs an ordinary life no events."""
 
 
 class Request(Protocol):
@@ -87,12 +93,15 @@ class ClusterWorkflow:
             name=life.name, uid=life.uid, owner=life.owner, created_at=workflow.now()
         )
         self._changes = 0
+        self._observed: Observation | None = None
         self._published: tuple[object, ...] = ()
+        self._publishes_what_changed = False
         self._patience = Patience(self._cancelled)
 
     @workflow.run
     async def run(self, life: ClusterInput) -> ClusterStatus:
         """Advance, plan, carry out one step; repeat until the life is over."""
+        self._publishes_what_changed = workflow.patched(PUBLISH_WHAT_CHANGED)
         while True:
             try:
                 self._publish()
@@ -221,6 +230,7 @@ class ClusterWorkflow:
         if observation is not None and outcome.observe(
             self._state, observation, now=workflow.now()
         ):
+            self._observed = observation
             self._changes += 1
 
     @workflow.query
@@ -290,18 +300,28 @@ class ClusterWorkflow:
                 await self._price()
             case plan.Buy():
                 await self._buy()
+                self._observe_again()
             case plan.Prepare():
                 await self._prepare()
             case plan.StartWorkloads():
                 await self._start_workloads(step.ranks)
             case plan.Restart():
                 await self._restart(step.ranks)
+                self._observe_again()
             case plan.SaveLogs():
                 await self._save_logs()
             case plan.DeleteAll():
                 await self._delete(step.look_at)
+                self._observe_again()
             case plan.LookAt():
                 await self._look(step)
+
+    def _observe_again(self) -> None:
+        seen = self._observed
+        if seen is None or not outcome.is_of_after_the_call(self._state, seen):
+            return
+        if workflow.patched(NEWS_BEFORE_OUTCOME):
+            outcome.observe_again(self._state, seen, now=workflow.now())
 
     def _block(self, error: ActivityError) -> None:
         failure = Failure(code=code_of(error) or ErrorCode.INTERNAL, message=message_of(error))
@@ -361,7 +381,7 @@ class ClusterWorkflow:
 
     async def _quote(self, intent: QuoteIntent) -> None:
         terms = await self._patience.outcome(calls.read_terms(), self._terminating)
-        self._state.deadman = terms.deadman
+        self._state.deadman, self._state.heartbeat = terms.deadman, terms.heartbeat
         shape = intent.spec.shape()
         asked = [
             calls.find_places(PlaceRequest(shape=shape, provider=name, limits=terms.limits))
@@ -376,7 +396,7 @@ class ClusterWorkflow:
 
     async def _buy(self) -> None:
         outcome.note_purchase_called(self._state)
-        call = calls.buy(purchase_request(self._state))
+        call = calls.buy(purchase_request(self._state), self._state.heartbeat)
         try:
             answer = await self._patience.outcome(call, self._terminating)
         except ActivityError as error:
@@ -401,7 +421,7 @@ class ClusterWorkflow:
             return self._terminating() or not whole or self._late()
 
         answer = await self._patience.outcome_before(
-            calls.prepare(prepare_request(self._state)),
+            calls.prepare(prepare_request(self._state), self._state.heartbeat),
             pointless,
             self._state.start_deadline,
             "start timeout",
@@ -432,7 +452,7 @@ class ClusterWorkflow:
             return self._terminating() or not same or wanted
 
         answer = await self._patience.outcome_before(
-            calls.start_workloads(start_request(self._state, ranks)),
+            calls.start_workloads(start_request(self._state, ranks), self._state.heartbeat),
             pointless,
             plan.call_ends_at(self._state, now=workflow.now()),
             "something more urgent is due",
@@ -442,9 +462,11 @@ class ClusterWorkflow:
     async def _restart(self, ranks: tuple[int, ...]) -> None:
         if self._state.recovery.attempt is None:
             outcome.begin_attempt(self._state, ranks, now=workflow.now())
+            self._count_attempt()
             self._publish()
         restarts = {
-            request.rank: calls.restart(request) for request in restart_requests(self._state, ranks)
+            request.rank: calls.restart(request, self._state.heartbeat)
+            for request in restart_requests(self._state, ranks)
         }
 
         def pointless() -> bool:
@@ -460,7 +482,14 @@ class ClusterWorkflow:
             except ActivityError as error:
                 if not self._terminating():
                     answers[rank] = self._failed_restart(error)
-        outcome.note_restarts(self._state, answers, now=workflow.now())
+        if self._state.recovery.attempt is not None or workflow.patched(NEWS_BEFORE_OUTCOME):
+            outcome.note_restarts(self._state, answers, now=workflow.now())
+
+    def _count_attempt(self) -> None:
+        counter = workflow.metric_meter().create_counter(
+            "garrison_recovery_attempts_total", "Recovery attempts that began."
+        )
+        counter.add(1, {"provider": lifecycle.facts_of(self._state).name})
 
     def _failed_restart(self, error: ActivityError) -> RestartAnswer:
         cancelled = is_cancelled_exception(error)
@@ -471,10 +500,10 @@ class ClusterWorkflow:
         self._state.logs_saved = True  # once: never a reason to keep a machine
         request = save_logs_request(self._state)
         if request is not None:
-            await self._patience.outcome(calls.save_logs(request), never)
+            await self._patience.outcome(calls.save_logs(request, self._state.heartbeat), never)
 
     async def _delete(self, look_at: datetime) -> None:
-        call = calls.delete(delete_request(self._state, look_at))
+        call = calls.delete(delete_request(self._state, look_at), self._state.heartbeat)
         answer = await self._patience.outcome(call, never)
         outcome.note_deleted(
             self._state,
@@ -505,11 +534,12 @@ class ClusterWorkflow:
             return
         attributes = cluster_attributes(state)
         memo = cluster_memo(state)
-        if (attributes, memo) == self._published:
-            return
-        workflow.upsert_search_attributes(attributes)
-        workflow.upsert_memo(memo)
-        self._published = (attributes, memo)
+        if self._publishes_what_changed:
+            publish_changes(attributes, memo)
+        elif (attributes, memo) != self._published:
+            workflow.upsert_search_attributes(attributes)
+            workflow.upsert_memo(memo)
+            self._published = (attributes, memo)
 
     def _jitter(self) -> float:
         return workflow.random().uniform(-1, 1)

@@ -1,7 +1,8 @@
 """The activities of a cluster, each with its queue, timeouts, retries and words for the timeline.
 
 Steps that the plan itself repeats are tried once, so that each failure is seen; the others retry
-by themselves until they work, are refused, or are cancelled.
+by themselves until they work, are refused, or are cancelled. `heartbeat` is how long after a
+worker died its call is given to another.
 """
 
 from __future__ import annotations
@@ -37,7 +38,6 @@ with workflow.unsafe.imports_passed_through():
     from garrison.models.queues import provider_queue
 
 QUICK = timedelta(seconds=30)
-HEARTBEAT = timedelta(seconds=30)
 CALL = timedelta(minutes=5)
 QUOTE_RETRY = RetryPolicy(maximum_attempts=4, maximum_interval=timedelta(seconds=5))
 PATIENT = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=30))
@@ -67,7 +67,7 @@ def find_places(request: PlaceRequest) -> ActivityHandle[PlaceAnswer]:
     )
 
 
-def buy(order: PurchaseRequest) -> ActivityHandle[PurchaseAnswer]:
+def buy(order: PurchaseRequest, heartbeat: timedelta) -> ActivityHandle[PurchaseAnswer]:
     """Buy a group; a cancel waits for the outcome of the call."""
     group = order.request
     return workflow.start_activity_method(
@@ -75,56 +75,58 @@ def buy(order: PurchaseRequest) -> ActivityHandle[PurchaseAnswer]:
         order,
         task_queue=provider_queue(order.provider),
         start_to_close_timeout=timedelta(minutes=10),
-        heartbeat_timeout=HEARTBEAT,
+        heartbeat_timeout=heartbeat,
         retry_policy=PATIENT,
         cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         summary=f"buy {group.count} x {group.instance_type} in {group.region}",
     )
 
 
-def prepare(request: PrepareRequest) -> ActivityHandle[PrepareAnswer]:
+def prepare(request: PrepareRequest, heartbeat: timedelta) -> ActivityHandle[PrepareAnswer]:
     """Reach all nodes."""
     return workflow.start_activity_method(
         ProviderActivities.prepare_nodes,
         request,
         task_queue=provider_queue(request.provider),
         start_to_close_timeout=CALL,
-        heartbeat_timeout=HEARTBEAT,
+        heartbeat_timeout=heartbeat,
         retry_policy=EAGER,
         cancellation_type=ActivityCancellationType.TRY_CANCEL,
         summary="reach all nodes over SSH",
     )
 
 
-def start_workloads(request: StartWorkloadsRequest) -> ActivityHandle[StartWorkloadsAnswer]:
+def start_workloads(
+    request: StartWorkloadsRequest, heartbeat: timedelta
+) -> ActivityHandle[StartWorkloadsAnswer]:
     """Start the command on some nodes."""
     return workflow.start_activity_method(
         WorkloadActivities.start_workloads,
         request,
         task_queue=provider_queue(request.provider),
         start_to_close_timeout=CALL,
-        heartbeat_timeout=HEARTBEAT,
+        heartbeat_timeout=heartbeat,
         retry_policy=PATIENT,
         cancellation_type=ActivityCancellationType.TRY_CANCEL,
         summary=f"start the command on {len(request.nodes)} nodes",
     )
 
 
-def restart(request: RestartRequest) -> ActivityHandle[RestartAnswer]:
+def restart(request: RestartRequest, heartbeat: timedelta) -> ActivityHandle[RestartAnswer]:
     """Bring one node back in place."""
     return workflow.start_activity_method(
         ProviderActivities.restart_node,
         request,
         task_queue=provider_queue(request.provider),
         start_to_close_timeout=CALL,
-        heartbeat_timeout=HEARTBEAT,
+        heartbeat_timeout=heartbeat,
         retry_policy=PATIENT,
         cancellation_type=ActivityCancellationType.TRY_CANCEL,
         summary=f"restart node {request.rank}",
     )
 
 
-def save_logs(request: SaveLogsRequest) -> ActivityHandle[SaveLogsAnswer]:
+def save_logs(request: SaveLogsRequest, heartbeat: timedelta) -> ActivityHandle[SaveLogsAnswer]:
     """Fetch the logs of all nodes, within bounds."""
     return workflow.start_activity_method(
         WorkloadActivities.save_logs,
@@ -132,20 +134,20 @@ def save_logs(request: SaveLogsRequest) -> ActivityHandle[SaveLogsAnswer]:
         task_queue=provider_queue(request.provider),
         start_to_close_timeout=timedelta(seconds=25),
         schedule_to_close_timeout=timedelta(seconds=40),
-        heartbeat_timeout=HEARTBEAT,
+        heartbeat_timeout=heartbeat,
         retry_policy=ONCE,
         summary="fetch the logs",
     )
 
 
-def delete(request: DeleteRequest) -> ActivityHandle[DeleteAnswer]:
+def delete(request: DeleteRequest, heartbeat: timedelta) -> ActivityHandle[DeleteAnswer]:
     """Delete by token."""
     return workflow.start_activity_method(
         ProviderActivities.delete_groups,
         request,
         task_queue=provider_queue(request.provider),
         start_to_close_timeout=timedelta(minutes=2),
-        heartbeat_timeout=HEARTBEAT,
+        heartbeat_timeout=heartbeat,
         retry_policy=ONCE,
         summary="delete by token",
     )

@@ -20,7 +20,6 @@ with workflow.unsafe.imports_passed_through():
 
 RENEW_EVENTS = 2_000
 PASS_TIMEOUT = timedelta(days=30)
-HEARTBEAT_TIMEOUT = timedelta(seconds=30)
 FORGET_AFTER = timedelta(minutes=30)
 """A due ask is answered within a pass; after so long it is not even told again by a new worker."""
 RETRY = RetryPolicy(
@@ -54,7 +53,7 @@ class ProviderWatchWorkflow:
             watch,
             task_queue=WATCH_QUEUE,
             start_to_close_timeout=PASS_TIMEOUT,
-            heartbeat_timeout=HEARTBEAT_TIMEOUT,
+            heartbeat_timeout=watch.heartbeat,
             retry_policy=RETRY,
             summary=f"observe {watch.provider}",
         )
@@ -63,6 +62,7 @@ class ProviderWatchWorkflow:
             WatchInput(
                 provider=watch.provider,
                 facts=watch.facts,
+                heartbeat=watch.heartbeat,
                 asks=tuple(ask for _, ask in self._asks.values() if ask not in answered),
             ),
             memo=workflow.memo(),

@@ -5,12 +5,15 @@ Search attributes only filter; all that a list prints is in the memo, as text.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
 
-from garrison.domain.cluster_report import current_offer, provider_type, state_shape
-from garrison.models.cluster_state import ClusterState
+with workflow.unsafe.imports_passed_through():
+    from garrison.domain.cluster_report import current_offer, provider_type, state_shape
+    from garrison.models.cluster_state import ClusterState
 
 KIND = SearchAttributeKey.for_keyword("GarrisonKind")
 PHASE = SearchAttributeKey.for_keyword("GarrisonPhase")
@@ -82,6 +85,21 @@ def cluster_memo(state: ClusterState) -> dict[str, Any]:
         "charging_since": _text(meter.running_since) if meter else None,
         "last_error": str(state.last_error.code) if state.last_error else None,
     }
+
+
+def publish_changes(
+    attributes: Iterable[SearchAttributeUpdate[Any]], memo: Mapping[str, Any]
+) -> None:
+    """Set what differs from what Temporal has, which a continued run takes over as it is.
+
+    None takes a field of the memo away.
+    """
+    shown = workflow.info().typed_search_attributes
+    if changed := [one for one in attributes if shown.get(one.key) != one.value]:
+        workflow.upsert_search_attributes(changed)
+    kept = workflow.memo()
+    if fields := {name: value for name, value in memo.items() if kept.get(name) != value}:
+        workflow.upsert_memo(fields)
 
 
 def _text(time: Any) -> str | None:

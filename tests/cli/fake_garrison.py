@@ -28,6 +28,7 @@ from garrison.models.cluster_status import (
 from garrison.models.group import NodeStatus, WorkloadState
 from garrison.models.observation import ProviderStatus, WatchReport
 from garrison.models.offer import Offer, OfferQuery, Stock
+from garrison.models.orphan import Orphan, OrphanReport, Swept
 from garrison.models.quote import Considered, QuotePart
 
 NOW = datetime(2030, 5, 17, 12, 0, 0, 250_000, tzinfo=UTC)
@@ -299,12 +300,33 @@ class FakeProviders:
 
 
 @dataclass
+class FakeOrphans:
+    """Machines that nobody answers for, and what was asked about them."""
+
+    report: OrphanReport = field(default_factory=OrphanReport)
+    swept: List[Swept] = field(default_factory=List)
+    asked: List[dict[str, Any]] = field(default_factory=List)
+    sweeps: List[tuple[Orphan, ...]] = field(default_factory=List)
+
+    async def list(
+        self, *, provider: str | None = None, installation: str | None = None
+    ) -> OrphanReport:
+        self.asked.append({"provider": provider, "installation": installation})
+        return self.report
+
+    async def sweep(self, orphans: Sequence[Orphan]) -> List[Swept]:
+        self.sweeps.append(tuple(orphans))
+        return self.swept
+
+
+@dataclass
 class FakeGarrison:
     """The whole SDK."""
 
     clusters: FakeClusters = field(default_factory=FakeClusters)
     offers: FakeOffers = field(default_factory=FakeOffers)
     providers: FakeProviders = field(default_factory=FakeProviders)
+    orphans: FakeOrphans = field(default_factory=FakeOrphans)
     connect_error: GarrisonError | None = None
 
     def connect(self) -> AbstractAsyncContextManager[Any]:

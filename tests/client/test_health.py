@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, NoReturn, cast
 
 import pytest
+from temporalio.api.operatorservice.v1 import ListSearchAttributesResponse
+from temporalio.api.workflowservice.v1 import DescribeNamespaceResponse
 from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
 
-from garrison.client.health import check_service, judge_watch, server_version
+from garrison.client.health import check_service, judge_watch, server_version, set_up
 from garrison.models.observation import WatchReport, WatchTrouble
 from garrison.models.service import Check, CheckStatus
+from garrison.service import connect_service
 from garrison.settings import ProviderSettings, ProviderType, Settings, load_settings
+from garrison.workers.service import check_namespace
 
 
 @pytest.fixture
@@ -47,8 +53,72 @@ async def test_a_key_in_the_settings_is_a_key(settings: Settings) -> None:
 async def test_a_short_retention_is_noted(settings: Settings) -> None:
     found = _by_name(await check_service(settings))
 
-    assert found["namespace"].status is CheckStatus.NOTE
-    assert "90 days" in (found["namespace"].remedy or "")
+    assert found["namespace"].status is CheckStatus.OK
+    assert found["retention"].status is CheckStatus.NOTE
+    assert "after 1 day" in found["retention"].detail
+    assert "garrison doctor --register" in (found["retention"].remedy or "")
+
+
+async def test_registering_makes_all_that_workers_ask_for(settings: Settings) -> None:
+    fresh = settings.model_copy(update={"namespace": "made-by-doctor"})
+
+    first = await check_service(fresh, register=True)
+    again = _by_name(await check_service(fresh, register=True))
+
+    parts = ["service", "namespace", "retention", "search attributes"]
+    assert [(check.name, str(check.status)) for check in first] == [(name, "ok") for name in parts]
+    assert _by_name(first)["namespace"].detail == "made-by-doctor, made now"
+    assert again["namespace"].detail == "made-by-doctor"
+    assert again["retention"].detail == "ended clusters are kept for 90 days"
+    assert again["search attributes"].detail == "all 10 are registered"
+    await check_namespace(await connect_service(fresh))  # raises where a worker would not start
+
+
+class _ServiceThatRefuses:
+    """A namespace of somebody else's service, which lets itself be read."""
+
+    namespace = "theirs.a1b2c"
+
+    def __init__(self, status: RPCStatusCode) -> None:
+        self._status = status
+        self.workflow_service = self.operator_service = self
+
+    async def describe_namespace(self, _: Any, **__: Any) -> DescribeNamespaceResponse:
+        found = DescribeNamespaceResponse()
+        found.config.workflow_execution_retention_ttl.FromTimedelta(timedelta(hours=36))
+        return found
+
+    async def list_search_attributes(self, _: Any) -> ListSearchAttributesResponse:
+        return ListSearchAttributesResponse()
+
+    async def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise RPCError("Request unauthorized.", self._status, b"")
+
+    update_namespace = add_search_attributes = _refuse
+
+
+@pytest.mark.parametrize("status", [RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNIMPLEMENTED])
+async def test_what_a_service_refuses_to_set_up_is_told_with_the_remedy(
+    status: RPCStatusCode,
+) -> None:
+    theirs = cast(Client, _ServiceThatRefuses(status))
+
+    retention, attributes = await set_up(theirs)
+
+    for check in (retention, attributes):
+        assert check.status is CheckStatus.FAIL
+        assert "refused" in check.detail
+        assert "Request unauthorized." in check.detail
+        assert "Temporal Cloud" in (check.remedy or "")
+    assert "90 days" in (retention.remedy or "")
+    assert "GarrisonHourlyUsd (Double)" in (attributes.remedy or "")
+
+
+async def test_no_answer_is_no_refusal() -> None:
+    away = cast(Client, _ServiceThatRefuses(RPCStatusCode.UNAVAILABLE))
+
+    with pytest.raises(RPCError, match="unauthorized"):
+        await set_up(away)
 
 
 async def test_nothing_more_is_asked_of_a_namespace_that_is_not_there(

@@ -16,6 +16,7 @@ from garrison.errors import (
 )
 from garrison.models.group import Group, NodeStatus, Refusal, RestartResult
 from garrison.models.offer import OfferQuery
+from garrison.providers.base import SeesInstallations
 from tests.contracts.adapters import (
     AdapterUnderTest,
     Can,
@@ -342,3 +343,20 @@ async def test_machines_of_another_installation_are_never_seen_or_touched(
     assert [group.token for group in seen_by_them] == ["theirs"]
     assert all_nodes(seen_by_them[0], *BOOTING)
     assert await subject.existing("theirs") == 2
+
+
+async def test_machines_of_other_installations_are_counted_by_those_who_can(
+    subject: AdapterUnderTest,
+) -> None:
+    needs(subject, Can.SHARE_ACCOUNT)
+    provider, foreign = subject.provider, subject.foreign()
+    if not isinstance(provider, SeesInstallations):
+        pytest.skip("it cannot tell cheaply")
+    await foreign.launch_group(subject.request(token="theirs", count=2))
+    await provider.launch_group(subject.request(count=1))
+
+    before = await provider.other_installations()
+    await foreign.terminate_group("theirs")
+
+    assert before == {"theirs": 2}
+    assert await provider.other_installations() == {}

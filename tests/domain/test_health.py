@@ -87,6 +87,19 @@ def test_stale_observations_are_dropped(begun: float, uid: str, accepted: bool) 
     assert answer is accepted
 
 
+@pytest.mark.parametrize("lacking", [None, UNKNOWN])
+def test_a_pass_that_is_told_twice_counts_once(lacking: NodeStatus | None) -> None:
+    nodes = look(whole(), observation(0, RUNNING, lacking)).nodes
+
+    again = look(nodes, observation(0, RUNNING, lacking)).nodes
+    late = look(again, observation(120, RUNNING, lacking)).nodes
+
+    assert again == nodes
+    assert late[1].doubt is not None
+    assert late[1].doubt.passes == 2
+    assert look(late, observation(120, RUNNING, lacking)).nodes[1].status is late[1].status
+
+
 @pytest.mark.parametrize("status", [NodeStatus.STOPPED, NodeStatus.TERMINATED, NodeStatus.FAILED])
 def test_the_providers_own_word_counts_at_once(status: NodeStatus) -> None:
     after = look(whole(), observation(1, RUNNING, status))

@@ -195,3 +195,17 @@ def test_a_damaged_ssh_key_is_refused_and_kept(folder: Path) -> None:
         load_or_create_ssh_key(folder)
 
     assert path.read_text() == "not a key"
+
+
+async def test_an_account_is_opened_for_another_installation_by_a_valid_id(
+    folder: Path, opened: list[Parts]
+) -> None:
+    parts = build_parts(_settings(folder))
+    opened.append(parts)
+
+    async with parts.provider_for("local", "another-one") as account:
+        assert account.facts == parts.providers["local"].facts
+    for damaged in ("", "-x", "a b", "x" * 33, "a\n"):
+        with pytest.raises(InvalidSpec):
+            async with parts.provider_for("local", damaged):
+                pass

@@ -72,6 +72,7 @@ class Story:
             public_key=self.keys.public_text,
             watch_interval=timedelta(seconds=1),
             watch_interval_busy=timedelta(milliseconds=300),
+            heartbeat_timeout=timedelta(seconds=10),
             quote_valid=timedelta(minutes=15),
             providers={},
         )

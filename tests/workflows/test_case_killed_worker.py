@@ -1,7 +1,7 @@
 """A worker that is killed with -9 in the moment of a purchase: nothing is lost or bought twice.
 
 One test for all moments, as what a dead worker held is only given to another after its heartbeat
-timeout of 30 s.
+timeout.
 """
 
 from __future__ import annotations

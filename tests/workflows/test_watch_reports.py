@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -13,12 +14,15 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import WorkflowHandle
 
+from garrison.catalog.loader import load_offers
 from garrison.client.health import check_service
 from garrison.client.providers import Providers
+from garrison.models.group import GroupRequest
 from garrison.models.observation import WatchAsk, WatchReport
-from garrison.models.queues import TASK_QUEUE
+from garrison.models.queues import TASK_QUEUE, WATCH_QUEUE, provider_queue
 from garrison.models.service import Check
 from garrison.providers.simulated.faults import Call
+from garrison.providers.simulated.provider import SimulatedProvider
 from garrison.settings import ProviderSettings, ProviderType
 from garrison.workers.main import build_worker, now_utc
 from garrison.workers.running_costs import running_costs
@@ -48,7 +52,24 @@ async def _doctor(story: Story) -> dict[str, Check]:
     return {check.name: check for check in await check_service(settings)}
 
 
+async def _another_buys_beside(story: Story) -> None:
+    other = SimulatedProvider(story.path, installation="theirs", offers=load_offers())
+    await other.launch_group(
+        GroupRequest(
+            token="theirs",
+            owner="cluster/theirs",
+            uid="theirs",
+            name="theirs",
+            region="sim-a",
+            instance_type="p5.48xlarge",
+            count=1,
+            max_usd_per_node_hour=Decimal(1000),
+        )
+    )
+
+
 async def test_machines_of_a_deleted_workflow_are_shown_and_not_touched(story: Story) -> None:
+    await _another_buys_beside(story)
     async with story.worker():
         running = await story.running()
         asked = DeleteWorkflowExecutionRequest(
@@ -64,8 +85,10 @@ async def test_machines_of_a_deleted_workflow_are_shown_and_not_touched(story: S
     found = checks[f"orphans {story.name}"]
     assert found.status == "fail"
     assert f"2 machines of lives nobody knows: cluster/{running.name}" in found.detail
-    assert "orphan sweep` does not exist yet" in (found.remedy or "")
+    assert "`garrison orphan sweep` deletes them" in (found.remedy or "")
     assert report.orphans[0].uid == running.uid
+    others = checks[f"others {story.name}"]
+    assert (others.status, others.detail) == ("note", "1 machine of the installation theirs")
     assert listed[0].watch is not None
     assert listed[0].watch.orphan_machines == 2
     assert costs.orphans == 2
@@ -140,3 +163,16 @@ async def test_a_watch_forgets_old_asks_and_never_a_future_one(story: Story) -> 
 
 def _watch(story: Story) -> WorkflowHandle[Any, Any]:
     return story.client.get_workflow_handle(f"watch/{story.name}")
+
+
+async def test_a_provider_is_watched_on_while_no_worker_runs_workflows(story: Story) -> None:
+    queues = frozenset({provider_queue(story.name), WATCH_QUEUE})
+
+    async with story.worker():
+        running = await story.running()
+    await story.handle(running.name).terminate("behind its back")
+    async with build_worker(story.client, replace(story.parts, queues=queues)):
+        report = await _report(story, lambda one: one.reaped > 0)
+
+    assert report.error is None
+    assert story.machines(running.uid) == []

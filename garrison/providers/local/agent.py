@@ -61,7 +61,19 @@ class Agent:
                 await asyncio.wait_for(stop.wait(), LOOK_SECONDS)
                 return
         # A machine whose disk is gone runs nothing.
-        end_members({machine.node_id: self.path / "node.lock"}, grace=0)
+        end_members({machine.node_id: self._lock_without_name()}, grace=0)
+
+    def _lock_without_name(self) -> Path:
+        """Return where the lock that all processes of the node hold is found without its file.
+
+        Some of them have nothing else by which they could be known. From here on we do not hold
+        it ourselves.
+        """
+        if sys.platform != "linux":
+            return self.path / "node.lock"
+        look = os.open(f"/proc/self/fd/{self.node_lock_fd}", os.O_RDONLY | os.O_CLOEXEC)
+        os.close(self.node_lock_fd)
+        return Path(f"/proc/self/fd/{look}")
 
     def _machine(self) -> Machine:
         spec = read_json(self.path / "spec.json") or {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import sys
 import time
 from collections.abc import Mapping
@@ -105,7 +106,8 @@ def _holds(
     process: psutil.Process, nodes: Mapping[str, Path], inodes: set[tuple[int, int]]
 ) -> bool:
     if sys.platform == "linux":
-        return any(_inode(link) in inodes for link in _descriptors(process.pid))
+        links = _descriptors(process.pid)
+        return any(_inode(link) in inodes and _is_writable(link) for link in links)
     try:
         return any(Path(file.path) in nodes.values() for file in process.open_files())
     except (psutil.Error, OSError):
@@ -117,6 +119,14 @@ def _descriptors(pid: int) -> list[Path]:
         return list(Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
         return []
+
+
+def _is_writable(link: Path) -> bool:
+    # What only looks whether the lock is held, another worker say, has it open to read.
+    try:
+        return bool(link.lstat().st_mode & stat.S_IWUSR)
+    except OSError:
+        return False
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

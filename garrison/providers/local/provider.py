@@ -22,7 +22,7 @@ import asyncio
 import functools
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -164,6 +164,9 @@ class LocalProvider:
         records = await asyncio.to_thread(self._store.groups)
         groups = [await self._look(record) for record in records]
         return [group for group in groups if group.nodes]
+
+    async def other_installations(self) -> Mapping[str, int]:
+        return await asyncio.to_thread(self._store.other_installations)
 
     async def restart_node(self, provider_id: str, token: str) -> RestartResult:
         return await self._call(self._machines.restart, provider_id, token)

@@ -17,6 +17,7 @@ import os
 import re
 import shutil
 import stat
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,9 +184,21 @@ class Store:
 
     def groups(self) -> list[GroupRecord]:
         """Return all purchases of this installation that have, or may have, nodes."""
+        return [group for group in self._all_groups() if group.installation == self.installation]
+
+    def other_installations(self) -> dict[str, int]:
+        """Return how many nodes each other installation has under this root."""
+        found: Counter[str] = Counter()
+        for group in self._all_groups():
+            if group.installation != self.installation:
+                found[group.installation] += sum(
+                    self.node(one).path.is_dir() for one in group.node_ids
+                )
+        return {installation: count for installation, count in sorted(found.items()) if count}
+
+    def _all_groups(self) -> list[GroupRecord]:
         paths = sorted(self._groups.glob("[0-9a-f]*.json"))
-        groups = [group for path in paths if (group := self._read(path)) is not None]
-        return [group for group in groups if group.installation == self.installation]
+        return [group for path in paths if (group := self._read(path)) is not None]
 
     def save(self, group: GroupRecord) -> None:
         """Write a purchase."""

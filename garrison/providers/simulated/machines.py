@@ -160,6 +160,18 @@ def _still_listed(time: int) -> list[str]:
     return ["m.listed_until IS NULL", f"m.listed_until > {time:d}"]
 
 
+def count_others(tx: Tx, now: int, *, installation: str) -> dict[str, int]:
+    """Return how many machines exist of each other installation that has any."""
+    return dict(
+        tx.execute(
+            "SELECT installation, count(*) FROM machines"
+            " WHERE installation != ? AND (terminated_at IS NULL OR terminated_at > ?)"
+            " GROUP BY installation ORDER BY installation",
+            (installation, now),
+        ).fetchall()
+    )
+
+
 def count_living(tx: Tx, now: int, **where: object) -> int:
     """Return how many machines exist, those still being deleted included."""
     condition = " AND ".join(f"{column} = ?" for column in where)

@@ -24,6 +24,7 @@ class PriceList:
         self._types: dict[str, Offer] = {}
         for offer in offers:
             self._take(offer)
+        self._usual = {name: self._offers_of(kind) for name, kind in self._types.items()}
 
     @property
     def regions(self) -> tuple[str, ...]:
@@ -45,11 +46,11 @@ class PriceList:
 
     def offers(self, tx: Tx, query: OfferQuery, now: int) -> list[Offer]:
         """Return what is sold now and matches, cheapest first."""
+        changed = _changed_types(tx)
         found = [
-            self._offer(tx, kind, region, capacity, now)
-            for kind in self._types.values()
-            for region in self._regions
-            for capacity in _SOLD
+            self._as_changed(tx, offer, now) if name in changed else offer
+            for name, offers in self._usual.items()
+            for offer in offers
         ]
         return sorted(
             (offer for offer in found if matches(offer, query)),
@@ -65,22 +66,37 @@ class PriceList:
         if known is None or _price_of(offer) < _price_of(known):
             self._types[offer.instance_type] = offer
 
-    def _offer(self, tx: Tx, kind: Offer, region: str, capacity: CapacityType, now: int) -> Offer:
-        return kind.model_copy(
-            update={
-                "provider": self._provider,
-                "region": region,
-                "zone": None,
-                "capacity_type": capacity,
-                "usd_per_hour": self.price(tx, region, kind.instance_type, capacity),
-                "cluster_usd_per_hour": None,
-                "price_is_ceiling": False,
-                "root_disk_usd_per_gb_month": None,
-                "stock": _stock(free_stock(tx, region, kind.instance_type, now)),
-                "simulated": True,
-                "provider_type": "simulated",
-            }
-        )
+    def _offers_of(self, kind: Offer) -> list[Offer]:
+        """Return a machine's offers as long as nobody sets its price or stock."""
+        usd = _price_of(kind)
+        usual = {
+            "provider": self._provider,
+            "zone": None,
+            "cluster_usd_per_hour": None,
+            "price_is_ceiling": False,
+            "root_disk_usd_per_gb_month": None,
+            "stock": _stock(None),
+            "simulated": True,
+            "provider_type": "simulated",
+        }
+        return [
+            kind.model_copy(
+                update={
+                    **usual,
+                    "region": region,
+                    "capacity_type": capacity,
+                    "usd_per_hour": SPOT_SHARE * usd if capacity is CapacityType.SPOT else usd,
+                }
+            )
+            for region in self._regions
+            for capacity in _SOLD
+        ]
+
+    def _as_changed(self, tx: Tx, offer: Offer, now: int) -> Offer:
+        region = offer.region or EVERYWHERE
+        price = self.price(tx, region, offer.instance_type, offer.capacity_type)
+        stock = _stock(free_stock(tx, region, offer.instance_type, now))
+        return offer.model_copy(update={"usd_per_hour": price, "stock": stock})
 
 
 def matches(offer: Offer, query: OfferQuery) -> bool:
@@ -137,3 +153,8 @@ def _overridden(tx: Tx, region: str, instance_type: str, capacity: CapacityType)
         (region, EVERYWHERE, instance_type, capacity),
     ).fetchone()
     return Decimal(row[0]) if row else None
+
+
+def _changed_types(tx: Tx) -> set[str]:
+    rows = tx.execute("SELECT instance_type FROM prices UNION SELECT instance_type FROM stock")
+    return {name for (name,) in rows}

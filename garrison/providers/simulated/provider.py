@@ -8,7 +8,7 @@ scripted through `SimulatedConsole`; `vendor.py` has the table of error codes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -149,6 +149,15 @@ class SimulatedProvider:
 
         listing = await self._desk.call(lambda _: (Target(Call.LIST), False), effect)
         return await asyncio.to_thread(listing.groups)
+
+    async def other_installations(self) -> Mapping[str, int]:
+        """Return how many machines each other installation has in this account."""
+
+        def effect(visit: Visit) -> dict[str, int]:
+            visit.hits.check_before()
+            return machines.count_others(visit.tx, visit.now, installation=self._installation)
+
+        return await self._desk.call(lambda _: (Target(Call.LIST), False), effect)
 
     async def restart_node(self, provider_id: str, token: str) -> RestartResult:
         """Boot a stopped, failed or hidden machine again, in place."""

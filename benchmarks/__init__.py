@@ -1,0 +1,1 @@
+"""Benchmarks: what Garrison costs beside Temporal alone, on the machine at hand."""

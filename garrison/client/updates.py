@@ -1,0 +1,53 @@
+"""Sending updates to a workflow that is on its way from one run to the next.
+
+A workflow that continues as new takes no update for a moment, and one that a signal reaches in
+that moment does it again: whoever asks then is told to try again, in one of three ways. None of
+them says that the update was accepted, and its request id keeps it from being carried out twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TypeVar
+
+from temporalio.service import RPCError, RPCStatusCode
+
+T = TypeVar("T")
+
+PAUSE = timedelta(milliseconds=100)
+
+_BETWEEN_RUNS = {
+    RPCStatusCode.FAILED_PRECONDITION: "workflow task failure",
+    RPCStatusCode.RESOURCE_EXHAUSTED: "workflow is closing",
+    RPCStatusCode.UNAVAILABLE: "update was aborted",
+}
+"""What the service answers; the SDK tries the last two again, for ten seconds."""
+
+
+def is_between_runs(error: RPCError) -> bool:
+    """Return whether an update was not taken because its workflow was continuing as new."""
+    words = _BETWEEN_RUNS.get(error.status)
+    return words is not None and words in error.message
+
+
+async def send_update(send: Callable[[], Awaitable[T]], *, within: timedelta) -> T:
+    """Return the answer to an update, sent again while its workflow is between two runs.
+
+    Args:
+        send: Sends it once, with the same request id each time.
+        within: How long it is sent again.
+
+    Raises:
+        RPCError: As the last try had it.
+    """
+    loop = asyncio.get_running_loop()
+    end = loop.time() + within.total_seconds()
+    while True:
+        try:
+            return await send()
+        except RPCError as error:
+            if not is_between_runs(error) or loop.time() >= end:
+                raise
+        await asyncio.sleep(PAUSE.total_seconds())

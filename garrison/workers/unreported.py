@@ -1,0 +1,73 @@
+"""Workflows that are forgotten once a query may have moved them on.
+
+A fault of the SDK's core (seen in temporalio 1.35; sdk-core issues 943 and 1146 are of its kind):
+a query can reach a new worker with events that no workflow task has brought yet, because a killed
+worker had that task. To answer, the core lets the workflow handle those events for real, at the
+time of the task before, and keeps in memory what came of it. The next task is then reported
+together with that, as no replay will ever handle it: the workflow can never be replayed again.
+
+Whether a query did so cannot be told from a task that was reported just before it. So a workflow
+that handled anything new is forgotten with the first query that comes by itself, and its next task
+or query replays it from the history alone. One that nobody asks costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from temporalio.bridge.proto.workflow_activation import WorkflowActivation
+from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+
+BY_ITSELF = "legacy_query"
+"""The core's id of a query that comes without a workflow task."""
+
+PASSIVE = frozenset({"query_workflow", "remove_from_cache"})
+
+Forget = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ForgetfulRunner(SandboxedWorkflowRunner):
+    """The sandbox, which has workflows forgotten after queries.
+
+    Attributes:
+        forget: Has the worker forget a run, by its id, once the activation under way is over.
+        spared: Workflow types that are kept, as what they command depends on no order of events.
+    """
+
+    forget: Forget = lambda run_id: None
+    spared: frozenset[str] = frozenset()
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        """Create an instance that is watched."""
+        instance = super().create_instance(det)
+        if det.defn.name in self.spared:
+            return instance
+        watch = QueryWatch(self.forget)
+        whole = instance.activate
+
+        def activate(act: WorkflowActivation) -> WorkflowActivationCompletion:
+            watch.note(act)
+            return whole(act)
+
+        instance.activate = activate  # type: ignore[method-assign]
+        return instance
+
+
+class QueryWatch:
+    """Knows whether one workflow in memory has handled anything new."""
+
+    def __init__(self, forget: Forget) -> None:
+        self._forget = forget
+        self._moved = False
+
+    def note(self, act: WorkflowActivation) -> None:
+        """Take note of an activation that is about to be carried out."""
+        if any(job.query_workflow.query_id == BY_ITSELF for job in act.jobs):
+            if self._moved:
+                self._forget(act.run_id)
+        elif not act.is_replaying:
+            self._moved |= any(job.WhichOneof("variant") not in PASSIVE for job in act.jobs)
