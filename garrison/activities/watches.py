@@ -17,7 +17,13 @@ WATCH_WORKFLOW = "ProviderWatch"
 ASK_SIGNAL = "ask"
 ASKS_QUERY = "asks"
 QUERY_TIMEOUT = timedelta(seconds=3)
-NO_WORKER = frozenset({RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.FAILED_PRECONDITION})
+NO_WORKER = frozenset(
+    {
+        RPCStatusCode.CANCELLED,
+        RPCStatusCode.DEADLINE_EXCEEDED,
+        RPCStatusCode.FAILED_PRECONDITION,
+    }
+)
 """How a query ends for which no worker of the common queue is there, or has the time."""
 
 

@@ -68,7 +68,7 @@ from garrison.workflows.cluster import ClusterWorkflow
 
 TERMINATE_TIMEOUT = timedelta(seconds=5)
 NO_UPDATE_NOW = {RPCStatusCode.RESOURCE_EXHAUSTED, RPCStatusCode.FAILED_PRECONDITION}
-"""Too many updates at once, or a workflow task that keeps failing; a signal waits until it works."""
+"""Too many updates, or a workflow task that keeps failing; a signal waits until it works."""
 
 QUOTE_WITHIN = timedelta(seconds=60)
 TRIES = 5
