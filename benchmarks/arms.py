@@ -9,7 +9,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
-from temporalio.client import Client, WithStartWorkflowOperation, WorkflowHandle
+from temporalio.client import (
+    Client,
+    WithStartWorkflowOperation,
+    WorkflowHandle,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -139,27 +144,16 @@ class RawArm:
     async def begin(self, name: str) -> None:
         """See `Arm.begin`."""
         quote_id = uuid.uuid4().hex
-        start = WithStartWorkflowOperation(
-            RawWorkflow.run,
-            ClusterInput(name=name, uid=str(uuid.uuid4()), owner="bench"),
-            id=f"{self.name}/{name}",
-            task_queue=self.name,
-            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-        )
-        await self._client.execute_update_with_start_workflow(
-            RawWorkflow.quote,
-            QuoteRequest(request_id=quote_id, quote_id=quote_id, spec=self._spec(name)),
-            start_workflow_operation=start,
-        )
+        await patiently(lambda: self._quote(name, quote_id))
         await self._quoted(name, quote_id)
         request = LaunchRequest(request_id=uuid.uuid4().hex, quote_id=quote_id, by="bench")
-        await self.handle(name).execute_update(RawWorkflow.launch, request)
+        await self._update(name, RawWorkflow.launch, request)
         await self._running(name)
 
     async def end(self, name: str) -> None:
         """See `Arm.end`."""
         request = TerminateRequest(request_id=uuid.uuid4().hex, by="bench")
-        await self.handle(name).execute_update(RawWorkflow.terminate, request)
+        await self._update(name, RawWorkflow.terminate, request)
         await self.handle(name).result()
 
     async def touch(self, name: str) -> float:
@@ -169,6 +163,25 @@ class RawArm:
     def handle(self, name: str) -> WorkflowHandle[Any, Any]:
         """See `Arm.handle`."""
         return self._client.get_workflow_handle(f"{self.name}/{name}")
+
+    async def _quote(self, name: str, quote_id: str) -> None:
+        start = WithStartWorkflowOperation(
+            RawWorkflow.run,
+            ClusterInput(name=name, uid=quote_id, owner="bench"),
+            id=f"{self.name}/{name}",
+            task_queue=self.name,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+        )
+        await self._client.execute_update_with_start_workflow(
+            RawWorkflow.quote,
+            QuoteRequest(request_id=quote_id, quote_id=quote_id, spec=self._spec(name)),
+            start_workflow_operation=start,
+            rpc_timeout=CALL_TIMEOUT,
+        )
+
+    async def _update(self, name: str, update: Any, request: Any) -> None:
+        handle = self.handle(name)
+        await patiently(lambda: handle.execute_update(update, request, rpc_timeout=CALL_TIMEOUT))
 
     async def _quoted(self, name: str, quote_id: str) -> None:
         query = QuoteQuery(quote_id=quote_id)
@@ -205,9 +218,11 @@ async def patiently(call: Callable[[], Awaitable[T]]) -> T:
     for left in reversed(range(TRIES)):
         try:
             return await call()
-        except (ServiceUnreachable, RPCError) as error:
-            silent = isinstance(error, ServiceUnreachable) or error.status in SILENT
-            if not silent or not left:
+        except RPCError as error:
+            if error.status not in SILENT or not left:
+                raise
+        except (ServiceUnreachable, WorkflowUpdateRPCTimeoutOrCancelledError):
+            if not left:
                 raise
     raise AssertionError("unreachable")
 

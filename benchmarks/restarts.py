@@ -48,21 +48,28 @@ async def measure(*, after_term: int, after_kill: int, say: Callable[[str], None
     """Return the figures of restarts.
 
     Args:
-        after_term: Clusters that are sent an update after a SIGTERM.
-        after_kill: The same after a SIGKILL.
+        after_term: Clusters that are sent an update after a SIGTERM, and after a SIGKILL.
+        after_kill: The same after another SIGKILL, to see that none is stuck.
         say: Prints progress.
     """
     names = [f"k{i}" for i in range(max(after_term, after_kill))]
     async with installed() as installation:
         fleets = await _fleets(installation, names, say)
-        term, kill = {}, {}
+        term, kill, flood = {}, {}, {}
         for fleet in fleets:
             term[fleet.arm.name] = await fleet.restart(names[:after_term], kill=False)
             say(f"SIGTERM, {fleet.arm.name}: {term[fleet.arm.name].text}")
         for fleet in fleets:
-            kill[fleet.arm.name] = await fleet.restart(names[:after_kill], kill=True)
+            kill[fleet.arm.name] = await fleet.restart(names[:after_term], kill=True)
             say(f"SIGKILL, {fleet.arm.name}: {kill[fleet.arm.name].text}")
-    return [*_term_figures(term, after_term), *_kill_figures(kill, after_kill)]
+        for fleet in fleets:
+            flood[fleet.arm.name] = await fleet.restart(names[:after_kill], kill=True)
+            say(f"SIGKILL, all, {fleet.arm.name}: {flood[fleet.arm.name].text}")
+    return [
+        *_term_figures(term, after_term),
+        *_kill_figures(kill, after_term),
+        _flood_figure(flood, after_kill),
+    ]
 
 
 class Fleet:
@@ -130,13 +137,13 @@ def _kill_figures(kill: dict[str, Recovery], lives: int) -> list[Figure]:
     return [
         Figure("restart with SIGKILL: first answer", _first(ours), "s", detail=detail),
         Figure(f"the same: all {lives} clusters", _last(ours), "s", goal=AFTER_STICKY),
-        Figure(
-            f"the same: stuck of {lives}",
-            ours.stuck,
-            goal=0,
-            detail=f"not answered within {STUCK_AFTER:g} s; raw {raw.stuck}",
-        ),
     ]
+
+
+def _flood_figure(flood: dict[str, Recovery], lives: int) -> Figure:
+    ours, raw = flood["garrison"], flood["raw"]
+    detail = f"not answered within {STUCK_AFTER:g} s; {ours.text}; raw {raw.stuck}, {raw.text}"
+    return Figure(f"restart with SIGKILL: stuck of {lives}", ours.stuck, goal=0, detail=detail)
 
 
 def _first(recovery: Recovery) -> float:

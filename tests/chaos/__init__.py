@@ -1,0 +1,1 @@
+"""The chaos harness: real processes, killed at any instant, judged by the cloud's own books."""
