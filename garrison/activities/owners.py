@@ -20,6 +20,8 @@ from garrison.models.observation import Observation
 OBSERVE_SIGNAL = "observe"
 PHASE = SearchAttributeKey.for_keyword("GarrisonPhase")
 PAGE = 1000
+_NOBODY = frozenset({RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT})
+"""What says that no workflow runs, or can ever run, under an id."""
 OWNER_ID = re.compile(r"[A-Za-z0-9_/-]{1,255}")
 
 
@@ -151,7 +153,7 @@ class TemporalOwners:
         try:
             await handle.signal(OBSERVE_SIGNAL, observation)
         except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
+            if error.status in _NOBODY:
                 return False
             raise
         return True

@@ -248,9 +248,7 @@ class ProviderWatcher:
             found = await self._owners.tell(seen)
         except RPCError as error:
             # Its digest stays as it was, so that the next pass tells it again.
-            activity.logger.warning(
-                "owner was not told", extra={"owner": seen.owner, "error": str(error)}
-            )
+            activity.logger.warning("owner was not told: %s: %s", seen.owner, error)
             return
         ask = self._pending.get(seen.owner)
         if ask is not None and ask.uid == seen.uid and (not found or _answers(seen, ask)):

@@ -23,7 +23,10 @@ from rich.text import Text
 from garrison.cli.text import printable
 
 WIDE = 100_000
+HIGH = 100
 PADDING = 2
+SENTENCE = 30
+"""Characters that a column of sentences keeps at least, however narrow the terminal is."""
 
 
 class Output(StrEnum):
@@ -96,6 +99,8 @@ def console_for(stream: TextIO, *, width: int | None = None) -> Console:
         no_color=None if terminal else True,
         color_system="auto" if terminal else None,
         width=width if terminal else WIDE,
+        # With both given, a terminal that says `dumb` is not taken for 80 columns.
+        height=HIGH if width is not None else None,
         markup=False,
         emoji=False,
         highlight=False,
@@ -132,6 +137,7 @@ def table_of(
             justify="right" if right else "left",
             no_wrap=title != wraps,
             overflow="fold",
+            min_width=SENTENCE if title == wraps else None,
         )
     for row in rows:
         table.add_row(*[cell(value) for value in row])

@@ -14,6 +14,7 @@ from temporalio.client import ActivityFailureError, Client, WorkflowExecutionSta
 from temporalio.common import RetryPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
+from garrison.client.orphans import installations_in
 from garrison.errors import GarrisonError, NotFound, ServiceUnreachable, Unsupported
 from garrison.models.observation import WatchReport
 from garrison.models.orphan import OrphanPage, OrphanQuery
@@ -322,7 +323,7 @@ async def _others(client: Client, provider: str) -> AsyncIterator[Check]:
         )
     except (ActivityFailureError, RPCError):
         return  # the provider's watch says what is wrong with it
-    for installation, count in (page.others or {}).items():
+    for installation, count in installations_in(page).items():
         detail = f"{count} machine{'s' if count > 1 else ''} of the installation {installation}"
         remedy = f"if it was lost: garrison orphan list --installation {installation}"
         yield note(f"others {provider}", detail, remedy)

@@ -40,6 +40,15 @@ SWEPT_AT_ONCE = 20
 """Purchases in one call; each may take a while to save its logs."""
 
 
+def installations_in(page: OrphanPage) -> dict[str, int]:
+    """Return how many machines each other installation has.
+
+    A tag that cannot be an installation's id is anybody's text: nothing of ours made it.
+    """
+    found = page.others or {}
+    return {name: n for name, n in found.items() if re.fullmatch(INSTALLATION_PATTERN, name)}
+
+
 class Orphans:
     """Machines tagged with an installation's id, of lives that the service does not know."""
 
@@ -66,7 +75,7 @@ class Orphans:
         pages = [page for found, _ in answers for page in found]
         others: Counter[str] = Counter()
         for page in pages:
-            others.update(page.others or {})
+            others.update(installations_in(page))
         return OrphanReport(
             installations=tuple(sorted({page.installation for page in pages})),
             own=all(page.own for page in pages),

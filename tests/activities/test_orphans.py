@@ -191,7 +191,7 @@ async def test_a_sweep_deletes_what_was_asked_for_and_nothing_else(scene: Scene)
     assert again == [SweepResult.GONE]
     assert scene.left() == ["unseen", "foreign"]
     looks = await scene.watches.asks("simulated", since=0)
-    assert [ask.owner for ask in looks.asks] == ["lost"]
+    assert [ask.owner.partition("/")[0] for ask in looks.asks] == ["orphan-sweep"]
 
 
 async def test_a_young_purchase_is_listed_and_left_alone(scene: Scene) -> None:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from temporalio.client import Client
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
 
 from garrison.activities.owners import LIST_AGAIN, PHASE, TemporalOwners
@@ -149,3 +150,12 @@ async def test_a_workflow_without_a_life_is_no_owner_and_keeps_nothing_from_bein
 
     assert found == [["cluster/a", "cluster/b"]] * 2
     assert visibility.lists == 2
+
+
+@pytest.mark.parametrize("owner", ["", "cluster/nobody", "\x1b[31m\n", "\x00", "x" * 2000])
+async def test_nobody_is_told_under_a_name_that_no_workflow_has_or_can_have(
+    client: Client, owner: str
+) -> None:
+    news = Observation(owner=owner, uid="life", provider="p", begun_at=datetime.now(UTC))
+
+    assert not await TemporalOwners(client).tell(news)

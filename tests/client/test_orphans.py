@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
-from garrison.client.orphans import Orphans
+from garrison.client.orphans import Orphans, installations_in
 from garrison.errors import ErrorCode, InvalidSpec
 from garrison.models.group import NodeStatus
 from garrison.models.observation import ProviderStatus
@@ -146,3 +146,13 @@ async def test_a_part_that_is_not_answered_is_named_and_the_others_are_swept(
     results = [one.result for one in swept]
     assert results == [SweepResult.FAILED] * 20 + [SweepResult.GONE] * 5
     assert swept[0].code is ErrorCode.SERVICE_UNREACHABLE
+
+
+def test_a_tag_that_is_no_id_of_an_installation_is_not_shown_as_one() -> None:
+    page = OrphanPage(
+        installation="ours",
+        own=True,
+        others={"lab-2": 3, "x;touch pwned": 1, "\x1b[31m": 1, "x" * 400: 1},
+    )
+
+    assert installations_in(page) == {"lab-2": 3}

@@ -93,7 +93,7 @@ async def _forgotten(story: Story, name: str) -> None:
 async def test_a2c_a_sweep_deletes_orphans_alone_and_leaves_living_young_and_foreign_ones(
     story: Story,
 ) -> None:
-    await _buys(story.path, "somebody else", "cluster/foreign")
+    await _buys(story.path, "somebody-else", "cluster/foreign")
 
     async with story.worker():
         lost, living, young = await asyncio.gather(
@@ -124,7 +124,7 @@ async def test_a2c_a_sweep_deletes_orphans_alone_and_leaves_living_young_and_for
     assert not found[young.uid].sweepable
     assert "too young" in found[young.uid].reason
     assert report.claimed_machines == 1
-    assert report.others == {"somebody else": 1}
+    assert report.others == {"somebody-else": 1}
     assert {one.uid: one.result for one in swept} == {
         lost.uid: SweepResult.DELETED,
         young.uid: SweepResult.LEFT,
