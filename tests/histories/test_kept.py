@@ -69,7 +69,11 @@ def test_each_path_has_a_history() -> None:
 async def test_all_that_a_worker_offers_is_in_some_history(
     client: Client, tmp_path: Path, events: list[dict[str, Any]]
 ) -> None:
-    configs = [worker.config() for worker in Story(client, tmp_path).worker().workers]
+    # Entered, as a worker that is only built stays registered for its queues.
+    story = Story(client, tmp_path)
+    async with story.worker() as worker:
+        configs = [part.config() for part in worker.workers]
+    await story.end()
     workflows = [
         workflow._Definition.must_from_class(one)
         for config in configs
