@@ -22,9 +22,9 @@ help:
 demo: $(READY)
 	@$(BIN)/python demo/story.py
 
-# Tests wait for real processes more than they compute: three at a time fill two cores.
+# Tests wait for real processes more than they compute: four at a time fill two cores.
 test: $(READY)
-	@$(BIN)/pytest -q -n 3 --dist worksteal $(ARGS)
+	@$(BIN)/pytest -q -n 4 --dist worksteal $(ARGS)
 
 # Both take long, send traffic to loopback only, and stop by themselves.
 N ?= 20

@@ -10,7 +10,7 @@ from garrison.models.group import Refusal
 from tests.workflows.life_by_hand import Life
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=settings().max_examples * 3 // 5, stateful_step_count=25)
+TestLife.settings = settings(max_examples=settings().max_examples * 2 // 5, stateful_step_count=25)
 
 
 def _launched(first: str = "e1") -> Life:
