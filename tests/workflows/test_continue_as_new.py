@@ -40,7 +40,7 @@ RENEW_AFTER = 200
 """Events after which this server suggests continue-as-new, instead of 4,096."""
 
 CLIENTS = 8
-UPDATES = 300
+UPDATES = 240
 REPEATED = 60
 """So many of the last updates are sent twice at once, and then again: 200 answers are kept."""
 
@@ -279,3 +279,44 @@ async def test_terminate_is_accepted_while_no_update_gets_through(story: Story) 
     assert crossing.refused > refused
     assert ack.uid == ended.uid
     assert ended.phase is Phase.TERMINATED
+
+
+async def test_a_repeated_request_gets_the_first_answer_also_after_continue_as_new(
+    hasty: Story,
+) -> None:
+    async with hasty.worker():
+        running = await hasty.running()
+        handle = hasty.handle(running.name)
+        first_run = (await handle.describe()).run_id
+        run, answers = first_run, dict[str, ActionAck]()
+        while run == first_run:
+            ids = [f"change-{len(answers) + number}" for number in range(8)]
+            acks = await asyncio.gather(
+                *(
+                    hasty.clusters.recovery(running.name, max_attempts=5, request_id=one)
+                    for one in ids
+                )
+            )
+            answers |= dict(zip(ids, acks, strict=True))
+            run = (await handle.describe()).run_id
+        kept = list(answers)[-100:]
+        again = [
+            await hasty.clusters.recovery(running.name, max_attempts=9, request_id=one)
+            for one in kept[::20]
+        ]
+        renewed = await hasty.status(running.name)
+        (row,) = await hasty.clusters.list(provider=hasty.name)
+        hasty.console.kill(hasty.node_id(0))
+        await hasty.clusters.wait(running.name, phases={Phase.DEGRADED}, timeout=SOON)
+        await hasty.clusters.terminate(running.name)
+        await hasty.clusters.wait(running.name, phases={Phase.TERMINATED}, timeout=SOON)
+
+    assert again == [answers[one] for one in kept[::20]]
+    assert renewed.uid == running.uid
+    assert renewed.phase is Phase.RUNNING
+    assert renewed.ready_at == running.ready_at
+    assert renewed.recovery.max_attempts == 5
+    assert row.uid == running.uid
+    assert row.phase is Phase.RUNNING
+    assert hasty.console.peak(uid=running.uid) == 2
+    assert hasty.machines() == []

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from datetime import timedelta
 
 from temporalio.worker import Replayer
 
 from garrison.failures import DATA_CONVERTER
-from garrison.models.cluster_messages import ActionAck
 from garrison.models.cluster_state import Phase
 from garrison.providers.simulated.faults import Call, Fault
 from garrison.workers.main import workflow_runner
@@ -60,47 +58,6 @@ async def test_a_quote_that_nobody_launches_costs_one_timer(virtual: VirtualStor
         after = await virtual.history(quote.name)
 
     assert after == before
-
-
-async def test_a_repeated_request_gets_the_first_answer_also_after_continue_as_new(
-    story: Story,
-) -> None:
-    async with story.worker():
-        running = await story.running()
-        handle = story.handle(running.name)
-        first_run = (await handle.describe()).run_id
-        run, answers = first_run, dict[str, ActionAck]()
-        while run == first_run:
-            ids = [f"change-{len(answers) + number}" for number in range(8)]
-            acks = await asyncio.gather(
-                *(
-                    story.clusters.recovery(running.name, max_attempts=5, request_id=one)
-                    for one in ids
-                )
-            )
-            answers |= dict(zip(ids, acks, strict=True))
-            run = (await handle.describe()).run_id
-        kept = list(answers)[-100:]
-        again = [
-            await story.clusters.recovery(running.name, max_attempts=9, request_id=one)
-            for one in kept[::20]
-        ]
-        renewed = await story.status(running.name)
-        (row,) = await story.clusters.list(provider=story.name)
-        story.console.kill(story.node_id(0))
-        await story.clusters.wait(running.name, phases={Phase.DEGRADED}, timeout=SOON)
-        await story.clusters.terminate(running.name)
-        await story.clusters.wait(running.name, phases={Phase.TERMINATED}, timeout=SOON)
-
-    assert again == [answers[one] for one in kept[::20]]
-    assert renewed.uid == running.uid
-    assert renewed.phase is Phase.RUNNING
-    assert renewed.ready_at == running.ready_at
-    assert renewed.recovery.max_attempts == 5
-    assert row.uid == running.uid
-    assert row.phase is Phase.RUNNING
-    assert story.console.peak(uid=running.uid) == 2
-    assert story.machines() == []
 
 
 async def test_a_long_life_is_the_same_when_it_is_replayed(
