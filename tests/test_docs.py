@@ -217,7 +217,7 @@ OBSERVATION = Observation(
 )
 ASK = WatchAsk(owner="cluster/train-1", uid=UID, not_before=NOW)
 MESSAGES: tuple[Message, ...] = (
-    ClusterInput(name="Train-1", uid=UID, owner="ada"),
+    ClusterInput(name="Train-1", uid=UID, owner="ada", revision=1),
     QuoteRequest(request_id="r-1", quote_id="q-1", spec=SPEC),
     QuoteAck(name="Train-1", uid=UID, quote_id="q-1"),
     QuoteQuery(quote_id="q-1"),

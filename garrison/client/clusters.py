@@ -64,7 +64,7 @@ from garrison.models.cluster_status import (
 )
 from garrison.models.queues import TASK_QUEUE
 from garrison.settings import Settings
-from garrison.workflows.cluster import ClusterWorkflow
+from garrison.workflows.cluster import REVISION, ClusterWorkflow
 
 TERMINATE_TIMEOUT = timedelta(seconds=5)
 NO_UPDATE_NOW = {RPCStatusCode.RESOURCE_EXHAUSTED, RPCStatusCode.FAILED_PRECONDITION}
@@ -121,7 +121,7 @@ class Clusters:
             owner = self._settings.owner
             start = WithStartWorkflowOperation(
                 ClusterWorkflow.run,
-                ClusterInput(name=name, uid=uid, owner=owner),
+                ClusterInput(name=name, uid=uid, owner=owner, revision=REVISION),
                 id=cluster_workflow_id(name),
                 task_queue=TASK_QUEUE,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,

@@ -22,11 +22,14 @@ class ClusterInput(Message):
 
     Attributes:
         state: Everything so far, when continued as new.
+        revision: Which way the run goes where ways differ, see `docs/changing-workflows.md`; an
+            input that does not say is asked for markers.
     """
 
     name: str
     uid: str
     owner: str = ""
+    revision: int = 0
     state: ClusterState | None = None
 
 

@@ -6,9 +6,10 @@ worker had that task. To answer, the core lets the workflow handle those events 
 time of the task before, and keeps in memory what came of it. The next task is then reported
 together with that, as no replay will ever handle it: the workflow can never be replayed again.
 
-Whether a query did so cannot be told from a task that was reported just before it. So a workflow
-that handled anything new is forgotten with the first query that comes by itself, and its next task
-or query replays it from the history alone. One that nobody asks costs nothing.
+What gives it away is the clock: a workflow task has a time of its own, later than that of the task
+before, and what the core handles ahead of a task bears the old one. A workflow that handled
+anything new at an old time is forgotten with the first query that comes by itself, and its next
+task or query replays it from the history alone. All others are kept, asked or not.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails
@@ -58,16 +60,23 @@ class ForgetfulRunner(SandboxedWorkflowRunner):
 
 
 class QueryWatch:
-    """Knows whether one workflow in memory has handled anything new."""
+    """Knows whether one workflow in memory has handled anything ahead of its task."""
 
     def __init__(self, forget: Forget) -> None:
         self._forget = forget
-        self._moved = False
+        self._time = (0, 0)
+        self._ahead = False
 
     def note(self, act: WorkflowActivation) -> None:
         """Take note of an activation that is about to be carried out."""
         if any(job.query_workflow.query_id == BY_ITSELF for job in act.jobs):
-            if self._moved:
+            if self._ahead:
                 self._forget(act.run_id)
-        elif not act.is_replaying:
-            self._moved |= any(job.WhichOneof("variant") not in PASSIVE for job in act.jobs)
+        elif any(job.WhichOneof("variant") not in PASSIVE for job in act.jobs):
+            time = _order(act.timestamp)
+            self._ahead |= not act.is_replaying and time <= self._time
+            self._time = time
+
+
+def _order(time: Timestamp) -> tuple[int, int]:
+    return time.seconds, time.nanos

@@ -57,10 +57,14 @@ RENEW_EVENTS = 2_000
 DEADMAN_JITTER = 0.2
 
 PUBLISH_WHAT_CHANGED = "publish-what-changed"
-"""Asked at the start of a run, for all of it; see `docs/changing-workflows.md`."""
-
 NEWS_BEFORE_OUTCOME = "news-before-outcome"
-"""Asked only where it makes a difference, so that it costs an ordinary life no events."""
+
+SINCE = {PUBLISH_WHAT_CHANGED: 1, NEWS_BEFORE_OUTCOME: 1}
+"""The revision from which a run goes the new way of a change without a marker; of an older run it
+is asked with one. See `docs/changing-workflows.md`."""
+
+REVISION = max(SINCE.values())
+"""What new runs are started with."""
 
 
 class Request(Protocol):
@@ -95,13 +99,14 @@ class ClusterWorkflow:
         self._changes = 0
         self._observed: Observation | None = None
         self._published: tuple[object, ...] = ()
+        self._revision = life.revision
         self._publishes_what_changed = False
         self._patience = Patience(self._cancelled)
 
     @workflow.run
     async def run(self, life: ClusterInput) -> ClusterStatus:
         """Advance, plan, carry out one step; repeat until the life is over."""
-        self._publishes_what_changed = workflow.patched(PUBLISH_WHAT_CHANGED)
+        self._publishes_what_changed = self._goes(PUBLISH_WHAT_CHANGED)
         while True:
             try:
                 self._publish()
@@ -115,6 +120,9 @@ class ClusterWorkflow:
                 self._cancelled()
         await workflow.wait_condition(workflow.all_handlers_finished)
         return self._end()
+
+    def _goes(self, change: str) -> bool:
+        return self._revision >= SINCE[change] or workflow.patched(change)
 
     def _finish(self) -> bool:
         """Enter the last phase if the plan ended before it; return whether all is over."""
@@ -320,7 +328,7 @@ class ClusterWorkflow:
         seen = self._observed
         if seen is None or not outcome.is_of_after_the_call(self._state, seen):
             return
-        if workflow.patched(NEWS_BEFORE_OUTCOME):
+        if self._goes(NEWS_BEFORE_OUTCOME):
             outcome.observe_again(self._state, seen, now=workflow.now())
 
     def _block(self, error: ActivityError) -> None:
@@ -354,6 +362,7 @@ class ClusterWorkflow:
                 name=self._state.name,
                 uid=self._state.uid,
                 owner=self._state.owner,
+                revision=REVISION,
                 state=self._state,
             ),
             memo=workflow.memo(),
@@ -482,7 +491,7 @@ class ClusterWorkflow:
             except ActivityError as error:
                 if not self._terminating():
                     answers[rank] = self._failed_restart(error)
-        if self._state.recovery.attempt is not None or workflow.patched(NEWS_BEFORE_OUTCOME):
+        if self._state.recovery.attempt is not None or self._goes(NEWS_BEFORE_OUTCOME):
             outcome.note_restarts(self._state, answers, now=workflow.now())
 
     def _count_attempt(self) -> None:
