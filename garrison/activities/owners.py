@@ -15,6 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from garrison.activities.watches import is_not_found
 from garrison.models.cluster_state import Phase
+from garrison.models.nodepool import PoolPhase
 from garrison.models.observation import Observation
 
 OBSERVE_SIGNAL = "observe"
@@ -28,16 +29,25 @@ OWNER_ID = re.compile(r"[A-Za-z0-9_/-]{1,255}")
 LIST_AGAIN = 120.0
 """Seconds; a beginning and an end between two counts hide each other for no longer."""
 
-STEADY = frozenset({Phase.QUOTED, Phase.RUNNING, Phase.DEGRADED})
+STEADY = frozenset(
+    {Phase.QUOTED, Phase.RUNNING, Phase.DEGRADED, PoolPhase.ACTIVE, PoolPhase.DISABLED}
+)
+OWNING_KINDS = ("cluster", "nodepool")
+_PHASES = frozenset((*Phase, *PoolPhase))
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A running workflow that owns, or may own, machines of a provider."""
+    """A running workflow that owns, or may own, machines of a provider.
+
+    Attributes:
+        phase: A cluster's or a nodepool's; None of one that only asked.
+        nodes: Machines that it has.
+    """
 
     workflow_id: str
     uid: str
-    phase: Phase | None
+    phase: str | None
     nodes: int
 
 
@@ -98,7 +108,11 @@ class TemporalOwners:
         An owner that begins or ends changes the count; one whose phase changes is told something,
         or is in transition already.
         """
-        query = f"GarrisonProvider = '{provider}' AND ExecutionStatus = 'Running'"
+        kinds = ", ".join(f"'{kind}'" for kind in OWNING_KINDS)
+        query = (
+            f"GarrisonProvider = '{provider}' AND ExecutionStatus = 'Running' "
+            f"AND GarrisonKind IN ({kinds})"
+        )
         known = self._known.get(provider)
         recent = known is not None and known.good_until > self._clock()
         if known is not None and recent and await self._count(query) == len(known.owners):
@@ -159,9 +173,9 @@ class TemporalOwners:
         return True
 
 
-def _phase(execution: WorkflowExecution) -> Phase | None:
+def _phase(execution: WorkflowExecution) -> str | None:
     value = execution.typed_search_attributes.get(PHASE)
-    return Phase(value) if value in set(Phase) else None
+    return value if value in _PHASES else None
 
 
 def _life(execution: WorkflowExecution) -> Life:

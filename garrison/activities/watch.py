@@ -30,7 +30,8 @@ from garrison.activities.watches import Watches
 from garrison.domain.health import living_nodes
 from garrison.errors import GarrisonError, ProviderUnreachable
 from garrison.models.cluster_state import Phase
-from garrison.models.group import Group, NodeStatus, WorkloadState
+from garrison.models.group import Group, NodeStatus, WorkloadState, WorkloadStatus
+from garrison.models.nodepool import PoolPhase
 from garrison.models.observation import (
     Observation,
     WatchAsk,
@@ -50,7 +51,11 @@ LOOK_UP_AGAIN = timedelta(minutes=1)
 BLIND_FOR = timedelta(minutes=10)
 """How long a list that can tell nothing of any machine counts as no answer."""
 
-IN_TRANSITION = frozenset({Phase.LAUNCHING, Phase.PROVISIONING, Phase.TERMINATING})
+IN_TRANSITION = frozenset(
+    {Phase.LAUNCHING, Phase.PROVISIONING, Phase.TERMINATING, PoolPhase.DELETING}
+)
+WHOLE = frozenset({Phase.RUNNING, PoolPhase.ACTIVE})
+"""Phases in which every node that an owner has should run."""
 ON_THE_WAY = frozenset({NodeStatus.PENDING, NodeStatus.STARTING})
 
 Key = tuple[str, str]
@@ -204,11 +209,11 @@ class ProviderWatcher:
         bad = {
             key: count
             for key, owner in owners.items()
-            if owner.phase is Phase.RUNNING
+            if owner.phase in WHOLE
             and (count := owner.nodes - _running(seen[key].groups)) > 0
             and key not in self._suspects
         }
-        total = sum(owner.nodes for owner in owners.values() if owner.phase is not Phase.QUOTED)
+        total = sum(owner.nodes for owner in owners.values() if owner.phase != Phase.QUOTED)
         count = sum(bad.values())
         suspicious = count >= MASS_FAILURE_NODES and count > MASS_FAILURE_SHARE * total
         self._suspects = set(bad) if suspicious else set()
@@ -312,19 +317,23 @@ def _running(groups: Iterable[Group]) -> int:
 
 
 def _is_whole(seen: Observation, owner: Owner) -> bool:
-    if owner.phase is Phase.QUOTED:
+    if owner.phase == Phase.QUOTED:
         return not seen.groups
-    return owner.phase is Phase.RUNNING and _running(seen.groups) == owner.nodes
+    # A command that ended while nobody watched was told to nobody.
+    going = all(work.state is WorkloadState.RUNNING for work in _workloads(seen.groups))
+    return owner.phase in WHOLE and _running(seen.groups) == owner.nodes and going
 
 
 def _is_busy(owner: Owner, groups: Iterable[Group]) -> bool:
     if owner.phase in IN_TRANSITION:
         return True
-    nodes = [node for group in groups for node in group.nodes]
-    work = [work for node in nodes for work in node.workloads or ()]
-    return any(node.status in ON_THE_WAY for node in nodes) or any(
-        one.state is WorkloadState.PENDING for one in work
-    )
+    if any(node.status in ON_THE_WAY for group in groups for node in group.nodes):
+        return True
+    return any(work.state is WorkloadState.PENDING for work in _workloads(groups))
+
+
+def _workloads(groups: Iterable[Group]) -> Iterable[WorkloadStatus]:
+    return (work for group in groups for node in group.nodes for work in node.workloads or ())
 
 
 def _digest(seen: Observation) -> str:

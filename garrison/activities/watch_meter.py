@@ -8,6 +8,7 @@ from typing import Protocol
 from garrison.activities.owners import Owner
 from garrison.models.cluster_state import Phase
 from garrison.models.group import Group
+from garrison.models.nodepool import PoolPhase
 from garrison.models.observation import WatchReport
 
 MISSING = "missing"
@@ -71,6 +72,6 @@ def count_nodes(groups: Iterable[Group], owners: Iterable[Owner]) -> dict[str, i
     missing = sum(
         max(0, owner.nodes - listed.get((owner.workflow_id, owner.uid), 0))
         for owner in owners
-        if owner.phase in {Phase.RUNNING, Phase.DEGRADED}
+        if owner.phase in {Phase.RUNNING, Phase.DEGRADED, PoolPhase.ACTIVE}
     )
     return {**counts, MISSING: missing} if missing else counts

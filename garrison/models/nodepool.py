@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from enum import StrEnum
 
 from pydantic import Field
 
@@ -13,6 +14,18 @@ from garrison.models.compute_cluster import PRIVATE
 from garrison.models.group import NodeStatus
 from garrison.models.offer import CapacityType, Offer
 from garrison.models.resources import Resources
+
+
+class PoolPhase(StrEnum):
+    """Where a nodepool is in its life.
+
+    `pending`: not yet in its compute cluster. `disabled`: its `max_instances` is 0.
+    """
+
+    PENDING = "pending"
+    ACTIVE = "active"
+    DISABLED = "disabled"
+    DELETING = "deleting"
 
 
 class NodepoolSpec(Message):

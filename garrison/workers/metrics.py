@@ -27,6 +27,8 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 
 from garrison.activities.watches import watch_id
 from garrison.errors import ErrorCode, GarrisonError, InvalidSpec
+from garrison.models.cluster_state import Phase
+from garrison.models.nodepool import PoolPhase
 from garrison.models.observation import WatchReport
 from garrison.providers.turns import Kind
 
@@ -186,6 +188,9 @@ class WatchMetrics:
         self._clusters = CountedStates(
             meter.create_gauge("garrison_clusters", "Living clusters of a provider by phase.")
         )
+        self._nodepools = CountedStates(
+            meter.create_gauge("garrison_nodepools", "Living nodepools of a provider by phase.")
+        )
         self._nodes = CountedStates(
             meter.create_gauge("garrison_nodes", "Nodes by the state that the provider tells.")
         )
@@ -228,8 +233,12 @@ class WatchMetrics:
 
     def counted(self, provider: str, phases: Mapping[str, int], nodes: Mapping[str, int]) -> None:
         """See `WatchMeter.counted`."""
-        by_phase: dict[Labels, int] = {(provider, phase): count for phase, count in phases.items()}
-        self._clusters.show(provider, by_phase, "provider", "phase")
+        clusters: dict[Labels, int] = {
+            (provider, phase): count for phase, count in phases.items() if phase in set(Phase)
+        }
+        self._clusters.show(provider, clusters, "provider", "phase")
+        pools: dict[Labels, int] = {(provider, phase): phases.get(phase, 0) for phase in PoolPhase}
+        self._nodepools.show(provider, pools, "provider", "phase")
         by_status: dict[Labels, int] = {
             (provider, status): count for status, count in nodes.items()
         }

@@ -13,6 +13,7 @@ from temporalio.common import SearchAttributePair, TypedSearchAttributes
 
 from garrison.activities.owners import LIST_AGAIN, PHASE, TemporalOwners
 from garrison.models.cluster_state import Phase
+from garrison.models.nodepool import PoolPhase
 from garrison.models.observation import Observation
 
 
@@ -21,7 +22,7 @@ class Execution:
     """A workflow as visibility shows it."""
 
     id: str
-    phase: Phase = Phase.RUNNING
+    phase: str = Phase.RUNNING
     memo: dict[str, Any] = field(default_factory=lambda: {"uid": "u", "nodes": 2})
 
     @property
@@ -95,9 +96,11 @@ async def test_an_owner_that_begins_or_ends_is_known_at_once(
     assert await ids(owners) == [f"cluster/{n}" for n in range(left)]
 
 
-@pytest.mark.parametrize("phase", [Phase.LAUNCHING, Phase.PROVISIONING, Phase.TERMINATING])
+@pytest.mark.parametrize(
+    "phase", [Phase.LAUNCHING, Phase.PROVISIONING, Phase.TERMINATING, PoolPhase.DELETING]
+)
 async def test_the_directory_is_listed_while_an_owner_is_in_transition(
-    visibility: Visibility, owners: TemporalOwners, phase: Phase
+    visibility: Visibility, owners: TemporalOwners, phase: str
 ) -> None:
     visibility.executions[1].phase = phase
     await ids(owners)

@@ -17,7 +17,15 @@ from garrison.activities.watch import Pass, ProviderWatcher
 from garrison.activities.watches import ManualWatches
 from garrison.errors import ProviderUnreachable
 from garrison.models.cluster_state import Phase
-from garrison.models.group import Group, LogChunk, Node, NodeStatus
+from garrison.models.group import (
+    Group,
+    LogChunk,
+    Node,
+    NodeStatus,
+    WorkloadState,
+    WorkloadStatus,
+)
+from garrison.models.nodepool import PoolPhase
 from garrison.models.observation import Observation, WatchAsk
 from garrison.models.provider import ProviderFacts
 
@@ -45,10 +53,17 @@ class Cloud:
     async def terminate_group(self, token: str) -> None:
         self.deleted.append(token)
 
-    def owns(self, owner: str, *statuses: NodeStatus, uid: str | None = None) -> None:
+    def owns(
+        self,
+        owner: str,
+        *statuses: NodeStatus,
+        uid: str | None = None,
+        work: WorkloadState | None = None,
+    ) -> None:
         uid = uid or f"uid-{owner}"
+        workloads = None if work is None else (WorkloadStatus(name="main", state=work),)
         nodes = tuple(
-            Node(rank=rank, provider_id=f"{owner}-{rank}", status=status)
+            Node(rank=rank, provider_id=f"{owner}-{rank}", status=status, workloads=workloads)
             for rank, status in enumerate(statuses)
         )
         self.groups = [group for group in self.groups if (group.owner, group.uid) != (owner, uid)]
@@ -75,7 +90,7 @@ class Directory:
         self.broken: set[str] = set()
         self.gone: set[str] = set()
 
-    def add(self, owner: str, phase: Phase = Phase.RUNNING, nodes: int = 2) -> None:
+    def add(self, owner: str, phase: str = Phase.RUNNING, nodes: int = 2) -> None:
         self.owners[owner] = Owner(owner, f"uid-{owner}", phase, nodes)
 
     async def running(self, provider: str) -> Sequence[Owner]:
@@ -166,6 +181,30 @@ async def test_after_a_restart_only_owners_not_known_to_be_whole_are_told(scene:
     told = await scene.look()
 
     assert sorted(told) == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("state", "told"), [(WorkloadState.RUNNING, []), (WorkloadState.FAILED, ["a"])]
+)
+async def test_a_command_that_ended_while_nobody_watched_is_told(
+    scene: Scene, state: WorkloadState, told: list[str]
+) -> None:
+    scene.directory.add("a")
+    scene.cloud.owns("a", RUNNING, RUNNING, work=state)
+
+    assert [await scene.look() for _ in range(2)] == [told, []]
+
+
+async def test_a_nodepool_is_told_what_changed_and_what_it_lacks(scene: Scene) -> None:
+    scene.directory.add("whole", PoolPhase.ACTIVE)
+    scene.directory.add("short", PoolPhase.ACTIVE)
+    scene.cloud.owns("whole", RUNNING, RUNNING)
+    scene.cloud.owns("short", RUNNING)
+
+    first = await scene.look()
+    scene.cloud.owns("whole", RUNNING, STOPPED)
+
+    assert (first, await scene.look()) == (["short"], ["whole"])
 
 
 async def test_an_owner_without_machines_gets_an_empty_observation(scene: Scene) -> None:
