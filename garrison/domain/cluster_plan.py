@@ -25,6 +25,7 @@ from garrison.models.cluster import WhenDone
 from garrison.models.cluster_state import (
     CLOSED_PHASES,
     Attempt,
+    Blocked,
     Cleanup,
     ClusterNode,
     ClusterState,
@@ -223,8 +224,18 @@ def plan_next(state: ClusterState, *, now: datetime) -> Step:
     if state.phase is None:
         return Finish() if _no_life(state) else Wait(None)
     if state.blocked is not None and now < state.blocked.retry_at:
-        return Wait(state.blocked.retry_at, f"try again after {state.blocked.code}")
+        return _wait_blocked(state, state.blocked)
     return _PLANS[state.phase](state, now)
+
+
+def _wait_blocked(state: ClusterState, blocked: Blocked) -> Step:
+    """A provider that asks for patience puts off its calls, and not the ends that time sets."""
+    times = {
+        f"try again after {blocked.code}": blocked.retry_at,
+        "start timeout": state.start_deadline if state.phase is Phase.PROVISIONING else None,
+        "max_lifetime": lifetime_ends_at(state) if is_up(state) else None,
+    }
+    return _wait_for_first(times)
 
 
 def _no_life(state: ClusterState) -> bool:
@@ -355,6 +366,10 @@ def _look_or_wait(state: ClusterState, now: datetime, times: dict[str, datetime 
         if now >= state.ask_due + LOOK_AGAIN:
             return LookAt(now)
         times = {**times, "ask the watch again": state.ask_due + LOOK_AGAIN}
+    return _wait_for_first(times)
+
+
+def _wait_for_first(times: dict[str, datetime | None]) -> Step:
     known = {why: time for why, time in times.items() if time is not None}
     if not known:
         return Wait(None)

@@ -16,7 +16,7 @@ from garrison.models.cluster_messages import PlaceAnswer, QuoteTerms
 from garrison.models.cluster_state import QuoteIntent
 from garrison.models.offer import Offer
 from garrison.models.problems import printable_key, shown
-from garrison.models.quote import Quote, QuoteRefusal
+from garrison.models.quote import Considered, Quote, QuoteRefusal
 
 _WITHOUT_OPTIONS = frozenset({"local", "simulated"})
 """Adapters that have no options of their own."""
@@ -27,7 +27,8 @@ _FOREMOST = (
     ErrorCode.UNSUPPORTED,
     ErrorCode.INVALID_SPEC,
 )
-"""Which refusal says most when providers refuse differently: the one that came closest."""
+"""Which refusal says most when providers refuse differently: the one that came closest. Any other
+code is of a provider that did not answer, and so might have had a place: it goes before all."""
 
 
 def providers_to_ask(spec: ClusterSpec, terms: QuoteTerms) -> tuple[str, ...]:
@@ -76,6 +77,13 @@ def _ignored(spec: ClusterSpec, terms: QuoteTerms) -> list[Problem]:
     return wrong
 
 
+def silent_place(provider: str, code: ErrorCode | None, message: str) -> PlaceAnswer:
+    """Return what stands for the answer of a provider that could not be asked."""
+    refusal = QuoteRefusal(code=code or ErrorCode.INTERNAL, message=message)
+    row = Considered(offer=provider, verdict=f"could not be asked: {refusal.code}: {message}")
+    return PlaceAnswer(provider=provider, refusal=refusal, considered=(row,))
+
+
 def merge_places(answers: Sequence[PlaceAnswer], nodes: int) -> Placement:
     """Return the best place over all providers.
 
@@ -118,7 +126,7 @@ def _rate(offer: Offer, nodes: int) -> Decimal:
 
 
 def _refused(refusals: Sequence[QuoteRefusal]) -> Exception:
-    ranked = sorted(refusals, key=lambda r: _FOREMOST.index(r.code) if r.code in _FOREMOST else 99)
+    ranked = sorted(refusals, key=lambda r: _FOREMOST.index(r.code) if r.code in _FOREMOST else -1)
     same = [refusal for refusal in refusals if refusal.code is ranked[0].code]
     problems = dict.fromkeys(problem for refusal in same for problem in refusal.problems)
     message = "\n".join(dict.fromkeys(refusal.message for refusal in same))

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.workflow import ActivityHandle
 
 with workflow.unsafe.imports_passed_through():
     from garrison.domain import cluster_outcome as outcome
@@ -22,7 +23,12 @@ with workflow.unsafe.imports_passed_through():
         save_logs_request,
         start_request,
     )
-    from garrison.domain.cluster_quote import merge_places, providers_to_ask, quote_cluster
+    from garrison.domain.cluster_quote import (
+        merge_places,
+        providers_to_ask,
+        quote_cluster,
+        silent_place,
+    )
     from garrison.domain.cluster_report import details_markdown, report_cluster, report_quote
     from garrison.domain.requests import recall, remember
     from garrison.errors import ErrorCode, Faulty, GarrisonError, error_of
@@ -32,6 +38,7 @@ with workflow.unsafe.imports_passed_through():
         ClusterInput,
         LaunchRequest,
         LookRequest,
+        PlaceAnswer,
         PlaceRequest,
         QuoteAck,
         QuoteAnswer,
@@ -59,7 +66,9 @@ DEADMAN_JITTER = 0.2
 PUBLISH_WHAT_CHANGED = "publish-what-changed"
 NEWS_BEFORE_OUTCOME = "news-before-outcome"
 
-SINCE = {PUBLISH_WHAT_CHANGED: 1, NEWS_BEFORE_OUTCOME: 1}
+QUOTE_DESPITE_SILENCE = "quote-despite-silence"
+
+SINCE = {PUBLISH_WHAT_CHANGED: 1, NEWS_BEFORE_OUTCOME: 1, QUOTE_DESPITE_SILENCE: 2}
 """The revision from which a run goes the new way of a change without a marker; of an older run it
 is asked with one. See `docs/changing-workflows.md`."""
 
@@ -392,16 +401,27 @@ class ClusterWorkflow:
         terms = await self._patience.outcome(calls.read_terms(), self._terminating)
         self._state.deadman, self._state.heartbeat = terms.deadman, terms.heartbeat
         shape = intent.spec.shape()
-        asked = [
-            calls.find_places(PlaceRequest(shape=shape, provider=name, limits=terms.limits))
+        asked = {
+            name: calls.find_places(PlaceRequest(shape=shape, provider=name, limits=terms.limits))
             for name in providers_to_ask(intent.spec, terms)
-        ]
-        answers = await self._patience.outcome(asyncio.gather(*asked), self._terminating)
+        }
+        answers = await self._patience.outcome(
+            asyncio.gather(*(self._place(*one) for one in asked.items())), self._terminating
+        )
         place = merge_places(answers, intent.spec.nodes)
         if self._state.pending_quote != intent:
             return  # a newer wish came in
         quote = quote_cluster(intent, place, terms, now=workflow.now())
         lifecycle.note_quoted(self._state, quote, intent.spec, now=workflow.now())
+
+    async def _place(self, provider: str, call: ActivityHandle[PlaceAnswer]) -> PlaceAnswer:
+        """Return a provider's answer; that it could not be asked is one too."""
+        try:
+            return await call
+        except ActivityError as error:
+            if is_cancelled_exception(error) or not self._goes(QUOTE_DESPITE_SILENCE):
+                raise
+            return silent_place(provider, code_of(error), message_of(error))
 
     async def _buy(self) -> None:
         outcome.note_purchase_called(self._state)

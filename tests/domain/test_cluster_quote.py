@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from garrison.domain.cluster_quote import merge_places, providers_to_ask
+from garrison.domain.cluster_quote import merge_places, providers_to_ask, silent_place
 from garrison.domain.rates import node_rate, provider_rate
 from garrison.errors import ErrorCode, GarrisonError, InvalidShape, InvalidSpec, Problem
 from garrison.models.cluster import ClusterSpec, ShapeLimits
@@ -131,3 +131,29 @@ def test_an_own_price_is_not_that_of_a_spot_machine() -> None:
     )
 
     assert settings.price(spot) is spot
+
+
+def _sold(provider: str, usd: str = "2.00") -> PlaceAnswer:
+    offer = Offer(provider=provider, instance_type="h100.8x", usd_per_hour=Decimal(usd))
+    return PlaceAnswer(provider=provider, offers=(offer,), gpus_per_node=8)
+
+
+SILENT = silent_place("b", ErrorCode.PROVIDER_UNREACHABLE, "no answer")
+
+
+def test_a_provider_that_cannot_be_asked_is_shown_and_keeps_nobody_from_the_others() -> None:
+    found = merge_places([SILENT, _sold("a")], 1)
+
+    assert found.chosen.provider == "a"
+    assert [(row.offer, row.verdict) for row in found.considered] == [
+        ("b", "could not be asked: provider_unreachable: no answer")
+    ]
+
+
+def test_where_nobody_else_has_a_place_a_silent_provider_may_have_had_one() -> None:
+    none = QuoteRefusal(code=ErrorCode.INVALID_SHAPE, message="nobody sells that")
+
+    with pytest.raises(GarrisonError) as caught:
+        merge_places([PlaceAnswer(provider="a", refusal=none), SILENT], 1)
+
+    assert caught.value.code is ErrorCode.PROVIDER_UNREACHABLE

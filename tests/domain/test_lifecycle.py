@@ -9,6 +9,7 @@ import pytest
 
 from garrison.domain.cluster_outcome import (
     fail_start,
+    note_blocked,
     note_purchase_called,
     note_purchase_failed,
     note_purchased,
@@ -384,3 +385,32 @@ def test_a_node_that_boots_for_ever_is_given_up_and_recovered() -> None:
 
     assert state.nodes[1].status is NodeStatus.FAILED
     assert plan_next(state, now=end) == Restart((1,))
+
+
+@pytest.mark.parametrize(
+    ("lifetime", "until", "why"),
+    [
+        (timedelta(minutes=10), timedelta(minutes=10), "max_lifetime"),
+        (timedelta(hours=2), timedelta(hours=1), "try again after too_many_requests"),
+    ],
+)
+def test_a_provider_that_asks_for_patience_does_not_put_off_the_end_of_a_lifetime(
+    lifetime: timedelta, until: timedelta, why: str
+) -> None:
+    state = quoted()
+    accept_launch(state, request(max_lifetime=lifetime), now=NOW)
+    state = bought(state)
+    note_ready(state, now=NOW)
+    failure = Failure(code=ErrorCode.TOO_MANY_REQUESTS, message="come again")
+    note_blocked(state, failure, now=NOW, retry_after=3600)
+
+    assert plan_next(state, now=NOW) == Wait(NOW + until, why)
+
+
+def test_a_provider_that_asks_for_patience_does_not_put_off_the_start_timeout() -> None:
+    state = bought(launched())
+    assert state.start_deadline is not None
+    failure = Failure(code=ErrorCode.TOO_MANY_REQUESTS, message="come again")
+    note_blocked(state, failure, now=LATER, retry_after=36_000)
+
+    assert plan_next(state, now=LATER) == Wait(state.start_deadline, "start timeout")
