@@ -67,6 +67,7 @@ def up(
 ) -> None:
     """Run Garrison on this machine, in the foreground: Temporal server, its UI and workers."""
     settings = _settings(data_dir)
+    _check_ports({"--port": port, "--ui-port": ui_port, "--metrics-port": metrics_port})
     log_to_stderr()
 
     def ready(serving: Serving) -> None:
@@ -135,6 +136,23 @@ def _provider_line(facts: ProviderFacts) -> str:
     if facts.simulated:
         marks.append("this machine" if facts.type == "local" else "on paper")
     return f"{facts.name} ({', '.join(marks)})" if marks else facts.name
+
+
+def _check_ports(asked: dict[str, int | None]) -> None:
+    """Refuse one port for two things, which would blame another program.
+
+    Raises:
+        InvalidSpec: Names both options.
+    """
+    taken = {"--port": PORT, "--ui-port": UI_PORT}
+    first: dict[int, str] = {}
+    for option, given in asked.items():
+        port = given or taken.get(option)
+        if port is None:
+            continue
+        if port in first:
+            raise InvalidSpec(f"{option} {port} is that of {first[port]} already; choose another")
+        first[port] = option
 
 
 def _metrics(port: int | None, host: str | None) -> MetricsAddress | None:

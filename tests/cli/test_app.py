@@ -387,3 +387,21 @@ def test_what_the_service_refuses_of_a_file_is_told_with_its_lines(
         "  line 2: cluster.region: no",
         "  cluster.nodes: too many",
     ]
+
+
+@pytest.mark.parametrize(
+    ("ports", "said"),
+    [
+        (["--port", "7300", "--metrics-port", "7300"], "--metrics-port 7300 is that of --port"),
+        (["--ui-port", "7300", "--port", "7300"], "--ui-port 7300 is that of --port"),
+        (["--metrics-port", "8233"], "--metrics-port 8233 is that of --ui-port"),
+    ],
+)
+def test_one_port_for_two_things_is_refused_before_anything_starts(
+    cli: Cli, tmp_path: Path, ports: list[str], said: str
+) -> None:
+    answer = cli("up", "--data-dir", str(tmp_path / "data"), *ports)
+
+    assert answer.status == 2
+    assert answer.err.startswith(f"error: invalid_spec: {said}")
+    assert not (tmp_path / "data").exists()
