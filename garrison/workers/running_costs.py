@@ -22,10 +22,12 @@ COSTING = (
 )
 """Phases in which a cluster has, or may have, machines."""
 
+_GUARDS = "their guards pause"
+
 
 @dataclass(frozen=True, slots=True)
 class RunningCosts:
-    """The living clusters that hold machines, and their rate together.
+    """The living clusters and nodepools that hold machines, and their rate together.
 
     Attributes:
         simulated: How many of them are on paper or on this machine.
@@ -36,25 +38,30 @@ class RunningCosts:
     usd_per_hour: Decimal = Decimal(0)
     simulated: int = 0
     orphans: int = 0
+    nodepools: int = 0
 
     def sentence(self) -> str:
         """Return the line with which `up` ends."""
         if not self.orphans:
-            return self._of_clusters()
+            return self._of_owners()
         what = "1 machine has" if self.orphans == 1 else f"{self.orphans} machines have"
-        of_clusters = self._of_clusters() if self.clusters else "no cluster goes on"
-        return f"{of_clusters}; {what} no owner that Garrison knows (garrison doctor)"
+        of_owners = self._of_owners() if self._owners else "no cluster goes on"
+        return f"{of_owners}; {what} no owner that Garrison knows (garrison doctor)"
 
-    def _of_clusters(self) -> str:
-        if not self.clusters:
+    @property
+    def _owners(self) -> int:
+        return self.clusters + self.nodepools
+
+    def _of_owners(self) -> str:
+        if not self._owners:
             return "nothing goes on costing money"
-        one = self.clusters == 1
-        what = "1 cluster goes on" if one else f"{self.clusters} clusters go on"
-        guards = "its guard pauses" if one else "their guards pause"
-        line = f"{what} at {_exact(self.usd_per_hour)} USD/h; {guards} until `garrison up`"
+        kinds = {"cluster": self.clusters, "nodepool": self.nodepools}
+        who = " and ".join(f"{n} {kind}{'s' * (n != 1)}" for kind, n in kinds.items() if n)
+        verb, guards = ("goes", "its guard pauses") if self._owners == 1 else ("go", _GUARDS)
+        line = f"{who} {verb} on at {_exact(self.usd_per_hour)} USD/h; {guards} until `garrison up`"
         if not self.simulated:
             return line
-        share = "simulated" if self.simulated == self.clusters else f"{self.simulated} simulated"
+        share = "simulated" if self.simulated == self._owners else f"{self.simulated} simulated"
         return f"{line} ({share})"
 
 
@@ -68,9 +75,11 @@ async def running_costs(client: Client, providers: Iterable[str] = ()) -> Runnin
     Raises:
         RPCError: The service did not answer, or lacks the search attributes.
     """
-    memos = await _costing(client)
+    clusters, pools = await _clusters(client), await _nodepools(client)
+    memos = [*clusters, *pools]
     return RunningCosts(
-        clusters=len(memos),
+        clusters=len(clusters),
+        nodepools=len(pools),
         usd_per_hour=sum((Decimal(memo.get("hourly_usd") or 0) for memo in memos), Decimal(0)),
         simulated=sum(bool(memo.get("simulated")) for memo in memos),
         orphans=await orphan_machines(client, providers),
@@ -78,16 +87,16 @@ async def running_costs(client: Client, providers: Iterable[str] = ()) -> Runnin
 
 
 async def check_providers(client: Client, configured: Collection[str]) -> None:
-    """Return if every living cluster with machines is at a provider that is configured.
+    """Return if every living owner of machines is at a provider that is configured.
 
     Raises:
         InvalidSpec: A provider was removed from the settings while it has machines.
         RPCError: The service did not answer.
     """
     owners: dict[str, list[str]] = {}
-    for memo in await _costing(client):
+    for memo in [*await _clusters(client), *await _nodepools(client)]:
         if memo.get("provider") and memo["provider"] not in configured:
-            owners.setdefault(memo["provider"], []).append(memo["name"])
+            owners.setdefault(memo["provider"], []).append(memo.get("name") or memo["id"])
     if owners:
         raise InvalidSpec(
             "a provider that still has machines cannot be removed; put it back, terminate, then go",
@@ -98,12 +107,18 @@ async def check_providers(client: Client, configured: Collection[str]) -> None:
         )
 
 
-async def _costing(client: Client) -> list[Mapping[str, Any]]:
+async def _clusters(client: Client) -> list[Mapping[str, Any]]:
     phases = ", ".join(f"'{phase}'" for phase in COSTING)
-    query = (
-        f"GarrisonKind = 'cluster' AND ExecutionStatus = 'Running' AND GarrisonPhase IN ({phases})"
-    )
-    return [await found.memo() async for found in client.list_workflows(query, page_size=1000)]
+    return await _memos(client, f"GarrisonKind = 'cluster' AND GarrisonPhase IN ({phases})")
+
+
+async def _nodepools(client: Client) -> list[Mapping[str, Any]]:
+    return [memo for memo in await _memos(client, "GarrisonKind = 'nodepool'") if memo.get("nodes")]
+
+
+async def _memos(client: Client, query: str) -> list[Mapping[str, Any]]:
+    running = f"{query} AND ExecutionStatus = 'Running'"
+    return [await found.memo() async for found in client.list_workflows(running, page_size=1000)]
 
 
 def _exact(amount: Decimal) -> str:

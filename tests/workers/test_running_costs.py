@@ -40,6 +40,16 @@ from garrison.workers.running_costs import RunningCosts
             id="orphans",
         ),
         pytest.param(
+            RunningCosts(1, Decimal("3"), nodepools=2),
+            "1 cluster and 2 nodepools go on at 3.00 USD/h; their guards pause until `garrison up`",
+            id="nodepools too",
+        ),
+        pytest.param(
+            RunningCosts(usd_per_hour=Decimal("3"), simulated=1, nodepools=1),
+            "1 nodepool goes on at 3.00 USD/h; its guard pauses until `garrison up` (simulated)",
+            id="a nodepool alone",
+        ),
+        pytest.param(
             RunningCosts(orphans=1),
             "no cluster goes on; 1 machine has no owner that Garrison knows (garrison doctor)",
             id="only an orphan",

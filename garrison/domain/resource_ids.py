@@ -1,0 +1,21 @@
+"""The workflow ids of compute clusters, nodepools and deployments.
+
+Names are unique ignoring case, so the ids are in lower case.
+"""
+
+from __future__ import annotations
+
+
+def compute_cluster_workflow_id(name: str) -> str:
+    """Return the id of the workflow that is a compute cluster."""
+    return f"computecluster/{name.lower()}"
+
+
+def nodepool_workflow_id(compute_cluster: str, name: str) -> str:
+    """Return the id of the workflow that is a nodepool of a compute cluster."""
+    return f"nodepool/{compute_cluster.lower()}/{name.lower()}"
+
+
+def deployment_workflow_id(name: str) -> str:
+    """Return the id of the workflow that is a deployment."""
+    return f"deployment/{name.lower()}"
