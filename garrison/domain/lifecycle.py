@@ -263,6 +263,8 @@ def accept_launch(state: ClusterState, request: LaunchRequest, *, now: datetime)
         by=request.by,
     )
     state.pending_quote = None  # what was accepted is not replaced any more
+    # Why it was chosen is an eighth of what a healthy cluster would keep in memory for weeks.
+    state.quote = state.quote.model_copy(update={"considered": ()})
     enter_phase(state, Phase.LAUNCHING, now=now)
     rate = f"{state.quote.hourly_usd} USD/h"
     add_event(state, "Launched", f"launch accepted at {rate}", now=now, by=request.by)

@@ -106,6 +106,7 @@ class ClusterWorkflow:
             name=life.name, uid=life.uid, owner=life.owner, created_at=workflow.now()
         )
         self._changes = 0
+        self._acting = False
         self._observed: Observation | None = None
         self._published: tuple[object, ...] = ()
         self._revision = life.revision
@@ -247,7 +248,7 @@ class ClusterWorkflow:
         if observation is not None and outcome.observe(
             self._state, observation, now=workflow.now()
         ):
-            self._observed = observation
+            self._observed = observation if self._acting else None
             self._changes += 1
 
     @workflow.query
@@ -302,6 +303,7 @@ class ClusterWorkflow:
         if isinstance(step, plan.Wait):
             await self._wait(step.until, step.why)
             return
+        self._acting = True
         try:
             await self._act(step)
         except ActivityError as error:
@@ -310,6 +312,8 @@ class ClusterWorkflow:
             self._block(error)
         else:
             outcome.note_unblocked(self._state)
+        finally:
+            self._acting, self._observed = False, None
 
     async def _act(self, step: plan.Step) -> None:
         match step:
