@@ -49,14 +49,17 @@ class Problem:
         field: Dotted path of the offending key, `cluster.nodes`.
         message: What is wrong and what would be right; never a secret value.
         line: 1-based line in the file, None when there is no file.
+        file: Its name, where mistakes of several files are told together.
     """
 
     field: str
     message: str
     line: int | None = None
+    file: str | None = None
 
     def __str__(self) -> str:
-        where = f"line {self.line}: " if self.line is not None else ""
+        where = f"{self.file}: " if self.file is not None else ""
+        where += f"line {self.line}: " if self.line is not None else ""
         return f"{where}{self.field}: {self.message}" if self.field else f"{where}{self.message}"
 
 

@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import platformdirs
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -29,8 +35,10 @@ from pydantic_settings import (
 from garrison.errors import InvalidSpec, NotFound, Problem
 from garrison.models.base import Model, Name
 from garrison.models.cluster import ShapeLimits
-from garrison.models.document import bind, decode, load_document
+from garrison.models.document import Document, bind, decode, load_document
 from garrison.models.offer import CapacityType, Offer
+from garrison.models.problems import KeyPath
+from garrison.models.worker_file import Models, ModelSettings
 from garrison.private_files import create_once, make_folder
 
 INSTALLATION_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9-]{0,31}$"
@@ -178,6 +186,7 @@ class SettingsFile(Model):
     namespace: str | None = Field(default=None, min_length=1, max_length=255)
     limits: ShapeLimits = ShapeLimits()
     providers: Providers = Field(default_factory=_default_providers, min_length=1)
+    models: Models = Field(default_factory=dict)
     watch_interval: InSeconds = timedelta(seconds=15)
     watch_interval_busy: InSeconds = timedelta(seconds=2)
     heartbeat_timeout: HeartbeatTimeout = timedelta(seconds=30)
@@ -196,6 +205,7 @@ class Settings(Model):
         owner: Who owns what is created here.
         public_key: The sealing key as set, None means the one that workers publish.
         namespace: Temporal namespace as set here, None leaves it to Temporal's own settings.
+        models: How models are served, by name or pattern; what deployments may name.
         watch_interval: Pause between two passes over a provider's machines.
         watch_interval_busy: The same while an owner is in transition.
         heartbeat_timeout: How long after a worker died its calls are given to another.
@@ -211,6 +221,7 @@ class Settings(Model):
     namespace: str | None = None
     limits: ShapeLimits = ShapeLimits()
     providers: dict[str, ProviderSettings] = Field(default_factory=_default_providers)
+    models: dict[str, ModelSettings] = Field(default_factory=dict)
     watch_interval: timedelta = timedelta(seconds=15)
     watch_interval_busy: timedelta = timedelta(seconds=2)
     heartbeat_timeout: timedelta = timedelta(seconds=30)
@@ -278,6 +289,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
 _FROM_FILE = (
     "limits",
     "providers",
+    "models",
     "watch_interval",
     "watch_interval_busy",
     "heartbeat_timeout",
@@ -351,7 +363,14 @@ def _read_file(named: Path | None, data_dir: Path) -> tuple[Path | None, Setting
     if not _says_anything(text):
         return path, SettingsFile()
     document = load_document(text, source)
-    return path, bind(document, SettingsFile, verbatim=(), secret=())
+    secret = ("env", "command")
+    return path, bind(document, SettingsFile, verbatim=_environments(document), secret=secret)
+
+
+def _environments(document: Document) -> list[KeyPath]:
+    """Return where variables stand, whose values are texts whatever they look like."""
+    models = document.value.get("models")
+    return [("models", name, "env") for name in models] if isinstance(models, dict) else []
 
 
 def _says_anything(text: str) -> bool:

@@ -48,8 +48,10 @@ from garrison.models.cluster_status import (
     RecoveryStatus,
     SshStatus,
 )
+from garrison.models.compute_cluster import ComputeClusterState
 from garrison.models.group import Group, Node, NodeStatus, SshEndpoint, WorkloadState
 from garrison.models.group import WorkloadStatus as SupervisedStatus
+from garrison.models.nodepool_state import NodepoolState
 from garrison.models.observation import Observation, WatchAsk, WatchAsks, WatchStatus
 from garrison.models.offer import CapacityType, Offer, Stock
 from garrison.models.provider import Capabilities, ProviderFacts
@@ -58,8 +60,14 @@ from garrison.providers.simulated import vendor
 from garrison.providers.simulated.faults import Fault
 from garrison.settings import ProviderSettings, SettingsFile
 from garrison.workflows.cluster import ClusterWorkflow
+from garrison.workflows.compute_cluster import ComputeClusterWorkflow
+from garrison.workflows.deployment import DeploymentWorkflow
+from garrison.workflows.deployment_visibility import deployment_memo
+from garrison.workflows.elastic_visibility import compute_cluster_memo, nodepool_memo
+from garrison.workflows.nodepool import NodepoolWorkflow
 from garrison.workflows.provider_watch import ProviderWatchWorkflow
 from garrison.workflows.visibility import ALL_KEYS, cluster_memo
+from tests.golden_elastic import DEPLOYMENT_STATE, ELASTIC_MESSAGES
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -245,6 +253,7 @@ MESSAGES: tuple[Message, ...] = (
     ASK,
     WatchAsks(asks=(ASK,), last=7),
     WatchStatus(provider="simulated", facts=FACTS, asks=(ASK,)),
+    *ELASTIC_MESSAGES,
 )
 
 
@@ -297,7 +306,16 @@ def test_every_golden_file_is_compared_and_explained() -> None:
     assert all(f"(golden/{name}.json)" in text for name in files)
 
 
-@pytest.mark.parametrize("defined", [ClusterWorkflow, ProviderWatchWorkflow])
+@pytest.mark.parametrize(
+    "defined",
+    [
+        ClusterWorkflow,
+        ComputeClusterWorkflow,
+        NodepoolWorkflow,
+        DeploymentWorkflow,
+        ProviderWatchWorkflow,
+    ],
+)
 def test_every_update_signal_and_query_is_documented(defined: type) -> None:
     found = workflow._Definition.must_from_class(defined)
     section = _section(_read("docs/workflows.md"), f"## `{found.name}`")
@@ -332,6 +350,22 @@ def test_memo_fields_are_documented() -> None:
     memo = cluster_memo(ClusterState(name="a", uid=UID, created_at=NOW))
 
     assert _first_names(section, 2) == list(memo)
+
+
+MEMOS = {
+    "compute cluster": compute_cluster_memo(ComputeClusterState(uid=UID, created_at=NOW)),
+    "nodepool": nodepool_memo(
+        NodepoolState(id="a10g", compute_cluster="gpus", uid=UID, created_at=NOW), now=NOW
+    ),
+    "deployment": deployment_memo(DEPLOYMENT_STATE),
+}
+
+
+@pytest.mark.parametrize("noun", MEMOS)
+def test_memo_fields_of_what_is_elastic_are_documented(noun: str) -> None:
+    section = _section(_read("docs/workflows.md"), f"### Memo of a {noun}")
+
+    assert _first_names(section, 2) == list(MEMOS[noun])
 
 
 def test_every_error_code_is_documented_with_its_statuses() -> None:

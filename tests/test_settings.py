@@ -245,3 +245,70 @@ def test_a_damaged_installation_is_refused_rather_than_replaced(tmp_path: Path) 
 def test_an_installation_that_fits_no_tag_is_refused(tmp_path: Path, value: str) -> None:
     with pytest.raises(InvalidSpec, match="GARRISON_INSTALLATION"):
         load(tmp_path, GARRISON_INSTALLATION=value)
+
+
+def test_models_are_read_by_name_and_pattern(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        """\
+models:
+  "meta/Llama-3/*":
+    image: registry.example/llm:1
+    command: [serve, 3.10]
+    env: {PORT_WISH: 8080, EMPTY: , TILDE: ~, TOKEN: {secret: hf}}
+    port: 8000
+    resources: {cpu: 500m, memory: 28Gi, accelerators: 1, accelerator_type: NVIDIA-*}
+    health: {path: /health}
+  "*": {command: serve}
+""",
+    )
+
+    llama = settings.models["meta/Llama-3/*"]
+    assert llama.command == ("serve", "3.10")
+    assert llama.env == {"PORT_WISH": "8080", "EMPTY": "", "TILDE": "~", "TOKEN": "secret:hf"}
+    assert llama.template().resources.memory_bytes == 30_064_771_072
+    assert settings.models["*"].command == ("/bin/sh", "-c", "serve")
+
+
+def test_mistakes_of_models_are_listed_with_all_others(tmp_path: Path) -> None:
+    found = problems(
+        tmp_path,
+        """\
+quote_valid: 0
+models:
+  "a b/c": {command: serve}
+  a/b/c:
+    port: 80
+  a/b/d:
+    comand: serve
+    image: x
+    port: 99999
+    env: {A: [hunter2], 1B: x}
+    resources: {memory: 28, acelerators: 1}
+    health: {path: health}
+""",
+    )
+
+    assert found == [
+        "line 1: quote_valid: must be a plain number above 0, such as 15 or 0.5, not '0'",
+        "line 3: models.a b/c: 'a b/c' is no model: letters, digits and . _ - between slashes, "
+        "such as meta/Llama-3/my-model; * stands for any text",
+        "line 4: models.a/b/c: needs a `command` or an `image`",
+        "line 7: models.a/b/d.comand: is not a known key; did you mean 'command'?",
+        "line 9: models.a/b/d.port: must be at most 65535, not '99999'",
+        "line 10: models.a/b/d.env.A: must be text",
+        "line 10: models.a/b/d.env.1B: '1B' is no environment variable name",
+        "line 11: models.a/b/d.resources.memory: '28' is less than 1Mi; give a unit, such as 28Gi",
+        "line 11: models.a/b/d.resources.acelerators: is not a known key; "
+        "did you mean 'accelerators'?",
+        "line 12: models.a/b/d.health.path: must be a path such as /health, not 'health'",
+    ]
+
+
+def test_the_example_settings_are_valid_and_name_a_cloud_on_paper_aws() -> None:
+    path = Path(__file__).parents[1] / "examples" / "settings.yaml"
+
+    settings = load_settings({"GARRISON_CONFIG": str(path), "GARRISON_DATA_DIR": "unused"})
+
+    assert settings.providers["aws"].type is ProviderType.SIMULATED
+    assert list(settings.models) == ["meta/Llama-3/*"]

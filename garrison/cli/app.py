@@ -34,10 +34,21 @@ INTERRUPTED = 130
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "cluster": ("garrison.cli.cluster:app", "Identical machines, bought and given back as one."),
+    "computecluster": (
+        "garrison.cli.computecluster:app",
+        "Providers and regions in which nodepools live.",
+    ),
+    "nodepool": ("garrison.cli.nodepool:app", "Elastic sets of like machines."),
+    "deployment": (
+        "garrison.cli.deployment:app",
+        "Replicas of one workload, on machines of nodepools.",
+    ),
     "offer": ("garrison.cli.offer:app", "What providers sell, with prices."),
     "provider": ("garrison.cli.provider:app", "Where machines come from."),
     "orphan": ("garrison.cli.orphan:app", "Machines that nobody answers for."),
     "simulated": ("garrison.cli.simulated:app", "The simulated cloud's own console."),
+    "apply": ("garrison.cli.apply:apply", "Make everything so as files say."),
+    "tree": ("garrison.cli.tree:tree", "Show what deployments run on, and what it costs."),
     "up": ("garrison.cli.run:up", "Run Garrison on this machine, in the foreground."),
     "worker": ("garrison.cli.run:worker", "Run a worker against an existing Temporal Service."),
     "doctor": ("garrison.cli.doctor:doctor", "Look for what is wrong with this installation."),
@@ -129,7 +140,7 @@ def _invoke(arguments: list[str]) -> Any:
     return get_command(app).main(arguments, prog_name="garrison", standalone_mode=False)
 
 
-_RAW = ("--env", "--file", "-f", "--ssh-key")
+_RAW = ("--env", "--file", "-f", "--config", "--ssh-key")
 """Options whose values may be any bytes: file names, and values that are sealed."""
 
 
@@ -191,7 +202,7 @@ def _wants_json(arguments: Sequence[str]) -> bool:
 def _report(error: Exception, *, as_json: bool) -> int:
     code, message, problems = _described(error)
     if as_json:
-        listed = [{"field": p.field, "message": p.message, "line": p.line} for p in problems]
+        listed = [_as_data(problem) for problem in problems]
         head = message.partition("\n")[0] if problems else message
         told = {"error": {"code": str(code), "message": head, "problems": listed}}
         text = json.dumps(told)
@@ -202,6 +213,11 @@ def _report(error: Exception, *, as_json: bool) -> int:
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
     return exit_status(code)
+
+
+def _as_data(problem: Problem) -> dict[str, Any]:
+    told = {"field": problem.field, "message": problem.message, "line": problem.line}
+    return told if problem.file is None else {**told, "file": problem.file}
 
 
 def _described(error: Exception) -> tuple[ErrorCode, str, tuple[Problem, ...]]:

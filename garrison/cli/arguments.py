@@ -103,7 +103,7 @@ Timeout = Annotated[
         "--timeout",
         parser=duration,
         metavar="DURATION",
-        help="Stop waiting after so long: 90s, 20m, 12h, 2d. The cluster goes on.",
+        help="Stop waiting after so long: 90s, 20m, 12h, 2d. The rest goes on.",
     ),
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Until it is done.")]

@@ -20,6 +20,30 @@ _CLUSTER = {
     "log": "logs",
     "follow": "wait",
 }
+_ELASTIC = {
+    **dict.fromkeys(
+        ("stop", "down", "destroy", "rm", "remove", "kill", "terminate", "release", "d"), "delete"
+    ),
+    **dict.fromkeys(("new", "add", "make", "launch", "up", "c"), "create"),
+    **dict.fromkeys(("status", "describe", "show", "info", "inspect"), "get"),
+    **dict.fromkeys(("ls", "ps"), "list"),
+    **dict.fromkeys(("edit", "set", "patch", "change", "modify"), "update"),
+}
+_NODEPOOL = {
+    **_ELASTIC,
+    **dict.fromkeys(("scale", "resize", "enable", "disable"), "update"),
+    **dict.fromkeys(("nodes", "events"), "get"),
+}
+_DEPLOYMENT = {
+    **_ELASTIC,
+    **dict.fromkeys(("replicas", "rollout"), "get"),
+    **dict.fromkeys(("resize", "autoscale"), "scale"),
+    **dict.fromkeys(("start", "resume", "restart", "unpause"), "enable"),
+    **dict.fromkeys(("stop", "pause", "suspend", "down"), "disable"),
+    **dict.fromkeys(("deploy", "serve", "run"), "create"),
+    "log": "logs",
+    "history": "events",
+}
 _LISTED = dict.fromkeys(("ls", "ps", "get", "show", "search", "find", "describe", "status"), "list")
 _ORPHAN = {
     **_LISTED,
@@ -54,7 +78,7 @@ _CLUSTER_VERBS = (
     "terminate",
 )
 _ROOT = {
-    **{word: f"cluster {verb}" for word, verb in _CLUSTER.items()},
+    **{word: f"cluster {verb}" for word, verb in _CLUSTER.items() if word != "apply"},
     **{verb: f"cluster {verb}" for verb in _CLUSTER_VERBS},
     **dict.fromkeys(("instance", "instances", "machine", "machines", "node", "nodes"), "cluster"),
     **dict.fromkeys(("prices", "catalog", "catalogue", "gpus"), "offer list"),
@@ -64,10 +88,20 @@ _ROOT = {
     "inventory": "simulated inventory",
     "faults": "simulated faults",
     "check": "doctor",
+    **dict.fromkeys(("cc", "computeclusters", "compute-cluster"), "computecluster"),
+    **dict.fromkeys(("np", "nodepools", "pool", "pools", "nodegroup"), "nodepool"),
+    **dict.fromkeys(("dp", "deployments", "service", "services"), "deployment"),
+    **{verb: f"deployment {verb}" for verb in ("scale", "enable", "disable")},
+    **dict.fromkeys(("deploy", "autoscale"), "deployment create"),
+    **dict.fromkeys(("replica", "replicas"), "deployment get"),
+    **dict.fromkeys(("update", "edit"), "apply"),
 }
 FOREIGN: dict[str, dict[str, str]] = {
     "garrison": _ROOT,
     "garrison cluster": _CLUSTER,
+    "garrison computecluster": _ELASTIC,
+    "garrison nodepool": _NODEPOOL,
+    "garrison deployment": _DEPLOYMENT,
     "garrison offer": _LISTED,
     "garrison provider": _LISTED,
     "garrison orphan": _ORPHAN,

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Annotated
 
 import typer
-from rich.console import Group, RenderableType
-from rich.live import Live
-from rich.spinner import Spinner
+from rich.console import RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from garrison.cli.cluster_tables import events_table, node_table
-from garrison.cli.output import Output, console_for
+from garrison.cli.live import live_view
+from garrison.cli.output import Output
 from garrison.cli.session import Link
-from garrison.cli.text import counted, printable, span, usd, when
+from garrison.cli.text import counted, usd, when
 from garrison.errors import ErrorCode, InvalidSpec, error_of
 from garrison.models.cluster_state import CLOSED_PHASES, Phase
 from garrison.models.cluster_status import ClusterStatus
@@ -140,59 +137,15 @@ def check_attempt(before: ClusterStatus, now: ClusterStatus) -> None:
     raise error_of(code, f"{now.name} is still degraded: {message or 'the attempt is over'}")
 
 
-@contextlib.contextmanager
-def _view(name: str, goal: Goal, output: Output) -> Iterator[OnChange]:
-    stream = sys.stdout if output is Output.TABLE else sys.stderr
-    if stream.isatty():
-        board = _Board(name, goal)
-        console = console_for(stream)
-        with Live(console=console, get_renderable=board.render, transient=True):
-            yield board.take
-    elif output is Output.TABLE:
-        yield _Lines().take
-    else:
-        # Standard error stays one JSON object, if anything goes wrong.
-        yield lambda status: None
+def _view(name: str, goal: Goal, output: Output) -> contextlib.AbstractContextManager[OnChange]:
+    return live_view(f"waiting for {goal.text} of {name}", output, summary=summary, parts=_parts)
 
 
-class _Lines:
-    """Writes a line whenever it would differ from the last one."""
-
-    def __init__(self) -> None:
-        self._last = ""
-
-    def take(self, status: ClusterStatus) -> None:
-        text = summary(status)
-        if text != self._last:
-            now = when(datetime.now(UTC))
-            sys.stdout.write(f"{now} {printable(text)}\n")
-            sys.stdout.flush()
-        self._last = text
-
-
-class _Board:
-    """A picture of the newest status."""
-
-    def __init__(self, name: str, goal: Goal) -> None:
-        self._title = f"waiting for {goal.text} of {name}"
-        self._since = datetime.now(UTC)
-        self._status: ClusterStatus | None = None
-        self._spinner = Spinner("dots")
-
-    def take(self, status: ClusterStatus) -> None:
-        self._status = status
-
-    def render(self) -> RenderableType:
-        waited = span(datetime.now(UTC) - self._since)
-        self._spinner.update(text=Text(f"{self._title} ({waited})"))
-        if self._status is None:
-            return self._spinner
-        parts: list[RenderableType] = [Text(printable(summary(self._status)))]
-        if self._status.nodes:
-            parts.append(node_table(self._status))
-        if self._status.events:
-            parts.append(_newest(self._status))
-        return Group(*parts, self._spinner)
+def _parts(status: ClusterStatus) -> Iterator[RenderableType]:
+    if status.nodes:
+        yield node_table(status)
+    if status.events:
+        yield _newest(status)
 
 
 def _newest(status: ClusterStatus) -> Table:

@@ -17,15 +17,22 @@ def with_retries(
     status: ClusterStatus, described: WorkflowExecutionDescription, now: datetime
 ) -> ClusterStatus:
     """Return a status that says which call keeps failing, unless the workflow says so itself."""
+    failing = failing_call(described, now)
+    if status.blocked is not None or failing is None:
+        return status
+    return status.model_copy(update={"blocked": failing})
+
+
+def failing_call(described: WorkflowExecutionDescription, now: datetime) -> BlockedStatus | None:
+    """Return the call that has failed most often and is tried again, None when there is none."""
     failing = [
         call
         for call in described.raw_description.pending_activities
         if call.attempt > 1 and call.HasField("last_failure")
     ]
-    if status.blocked is not None or not failing:
-        return status
-    worst = max(failing, key=lambda call: call.attempt)
-    return status.model_copy(update={"blocked": _blocked(worst, now)})
+    if not failing:
+        return None
+    return _blocked(max(failing, key=lambda call: call.attempt), now)
 
 
 def _blocked(call: PendingActivityInfo, now: datetime) -> BlockedStatus:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from temporalio.client import Client
 
 from garrison.client.translation import translated
@@ -27,7 +29,17 @@ class Sealer:
         """
         if not unsealed_names(spec.env):
             return spec
-        return spec.model_copy(update={"env": seal_env(await self._public_key(), spec.env)})
+        return spec.model_copy(update={"env": await self.sealed_env(spec.env)})
+
+    async def sealed_env(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Return an environment with every value sealed, or said to be no secret.
+
+        Raises:
+            InvalidSpec: No key is known to seal to.
+        """
+        if not unsealed_names(env):
+            return dict(env)
+        return seal_env(await self._public_key(), env)
 
     async def _public_key(self) -> str:
         # What the service's own workers publish goes before a key that lies here, which may be

@@ -28,6 +28,9 @@ _NOISE = re.compile(
 _ALIASES = {"A10": "A10G"}
 """Names used for a part that the catalogue knows by another, if it does not know them."""
 
+_MAKERS = {"AMD": "MI", "GOOGLE": "TPU"}
+"""Makers, and how the names of their kinds begin; all other kinds are NVIDIA's."""
+
 _MEMORY = re.compile(r"(\d{1,4}(?:\.\d{1,2})?)(?:G|GB|GI|GIB)")
 _COUNT_AFTER = re.compile(r"(.*?\S)(?:\s*[:*]\s*|\s+[xX]\s*)(\d{1,9})")
 _COUNT_BEFORE = re.compile(r"(\d{1,9})\s*[xX*]\s*(\D.*)")
@@ -128,6 +131,42 @@ def variants_of(offers: Iterable[Offer]) -> tuple[Variant, ...]:
             found.remove(variant)
         found.append(Variant(name, memory))
     return tuple(found)
+
+
+def names_kind(text: str, kind: str, memory_gib: Decimal | None = None) -> bool:
+    """Return whether a name means a kind: `a10` the `NVIDIA-A10G`, `NVIDIA-*` every NVIDIA.
+
+    Unlike in a search nothing is guessed: a name with fewer words means another kind.
+
+    Args:
+        text: What is asked for; `*` stands for any characters.
+        kind: What a machine has.
+        memory_gib: Of one such accelerator, None where it is not known.
+    """
+    words, memory = _words(text)
+    if "*" in text or not words:
+        wanted = _dashed(text) if "*" in text else f"{_dashed(text)}-*"
+        pattern = ".*".join(re.escape(part) for part in wanted.split("*"))
+        return any(re.fullmatch(pattern, name) for name in _spellings(kind))
+    same = _plain(words) == _plain(_words(kind)[0])
+    return same and (memory is None or _same(memory, memory_gib))
+
+
+def _dashed(text: str) -> str:
+    return "-".join(filter(None, _SEPARATORS.split(text.upper())))
+
+
+def _spellings(kind: str) -> tuple[str, str]:
+    """Return a kind's name without and with its maker, which the catalogue leaves out."""
+    name = _dashed(kind)
+    makers = (maker for maker, start in _MAKERS.items() if name.startswith((maker, start)))
+    maker = next(makers, "NVIDIA")
+    bare = name.removeprefix(f"{maker}-")
+    return bare, f"{maker}-{bare}"
+
+
+def _plain(words: Iterable[str]) -> set[str]:
+    return {_ALIASES.get(word, word) for word in words}
 
 
 def _split_count(text: str) -> tuple[str, int | None]:

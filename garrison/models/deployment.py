@@ -29,7 +29,12 @@ class SchedulingChoice(IntEnum):
 
 
 class AutoscaleConfig(Message):
-    """How many replicas there may be, and how they follow the load."""
+    """How many replicas there may be, and how they follow the load.
+
+    Attributes:
+        hold_boots: How many boot times an unneeded replica is kept; 0 leaves the delays alone.
+        concurrency: Requests that one replica serves at a time.
+    """
 
     min_replicas: int = Field(default=0, ge=0)
     max_replicas: int = Field(default=5, ge=0)
@@ -38,6 +43,8 @@ class AutoscaleConfig(Message):
     scale_up_delay: Seconds = timedelta(seconds=300)
     scale_down_delay: Seconds = timedelta(seconds=300)
     scale_to_zero_delay: Seconds = timedelta(seconds=1800)
+    hold_boots: float = Field(default=0, ge=0, allow_inf_nan=False)
+    concurrency: int = Field(default=16, ge=1)
     disable_packing: bool = False
 
 
@@ -65,7 +72,7 @@ class ReplicaTemplate(Message):
         env: Sealed values, as the client sent them.
         port: Where it listens; the node's own port is in its variable `PORT`.
         health: None counts a replica as ready once its process runs.
-        model: The model it serves, for people.
+        model: The model it serves, for people; `model_version` is the version asked for.
     """
 
     command: tuple[str, ...] | None = None
@@ -77,6 +84,7 @@ class ReplicaTemplate(Message):
     restart: RestartPolicy = RestartPolicy.ALWAYS
     max_restarts: int = 3
     model: str | None = None
+    model_version: str | None = None
 
 
 class DeploymentPool(Message):

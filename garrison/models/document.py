@@ -110,7 +110,7 @@ def bind(
     model: type[_M],
     block: str = "",
     *,
-    verbatim: Collection[str] = (),
+    verbatim: Collection[str | KeyPath] = (),
     secret: Collection[str] = SECRET_FIELDS,
 ) -> _M:
     """Return the model that a document describes.
@@ -119,8 +119,8 @@ def bind(
         document: What `load_document` returned.
         model: What to build.
         block: The one top-level key under which the fields stand; empty for the top level itself.
-        verbatim: Dotted names, from the block, of maps of texts: in them an empty value is the
-            empty text, and `null` and `~` are texts too.
+        verbatim: Dotted names or paths, from the block, of maps of texts: in them an empty value
+            is the empty text, and `null` and `~` are texts too.
         secret: Names of fields whose values must not be shown.
 
     Raises:
@@ -166,8 +166,9 @@ def _block_problems(document: Document, block: str) -> list[Problem]:
     return problems
 
 
-def _paths(prefix: KeyPath, names: Collection[str]) -> frozenset[KeyPath]:
-    return frozenset((*prefix, *name.split(".")) for name in names)
+def _paths(prefix: KeyPath, names: Collection[str | KeyPath]) -> frozenset[KeyPath]:
+    split = (tuple(name.split(".")) if isinstance(name, str) else name for name in names)
+    return frozenset((*prefix, *name) for name in split)
 
 
 def _meaning(

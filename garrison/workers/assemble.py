@@ -13,6 +13,7 @@ import asyncssh
 
 from garrison.catalog.loader import load_offers
 from garrison.errors import InvalidSpec, Problem, Unsupported
+from garrison.models.offer import Offer
 from garrison.models.problems import shown
 from garrison.models.queues import TASK_QUEUE, WATCH_QUEUE, provider_queue
 from garrison.private_files import create_once
@@ -175,9 +176,15 @@ def _simulated(
         settings.simulated_cloud(name),
         installation=installation,
         name=name,
-        offers=load_offers(),
+        offers=_sold_by(name),
         **{option: value for option, value in given.items() if value is not None},
     )
+
+
+def _sold_by(name: str) -> tuple[Offer, ...]:
+    """Return a paper cloud's catalogue: of the real one after which it is named, else of all."""
+    own = tuple(offer for offer in load_offers() if offer.provider == name and offer.whole_machine)
+    return own or load_offers()
 
 
 Adapter = Callable[[str, ProviderSettings, Settings, str, asyncssh.SSHKey], Provider]

@@ -19,12 +19,17 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from garrison.activities.heartbeat import BEATS
 from garrison.activities.installation import InstallationActivities
 from garrison.activities.log_keeper import LogKeeper
+from garrison.activities.messages import MessageActivities
+from garrison.activities.models import ModelActivities
 from garrison.activities.orphans import OrphanActivities
 from garrison.activities.owners import TemporalOwners
+from garrison.activities.pool import PoolActivities
 from garrison.activities.provider import ProviderActivities
+from garrison.activities.replicas import ReplicaActivities
 from garrison.activities.watch import WatchActivities
 from garrison.activities.watches import ManualWatches, TemporalWatches, Watches
 from garrison.activities.workload import OpenEnv, WorkloadActivities
+from garrison.catalog.instances import available_resources
 from garrison.errors import Unsupported
 from garrison.models.cluster_messages import QuoteTerms
 from garrison.models.queues import TASK_QUEUE, WATCH_QUEUE, provider_queue
@@ -34,6 +39,9 @@ from garrison.settings import Settings
 from garrison.workers.metrics import Metrics, meter_of
 from garrison.workers.unreported import Forget, ForgetfulRunner
 from garrison.workflows.cluster import ClusterWorkflow
+from garrison.workflows.compute_cluster import ComputeClusterWorkflow
+from garrison.workflows.deployment import DeploymentWorkflow
+from garrison.workflows.nodepool import NodepoolWorkflow
 from garrison.workflows.provider_watch import ProviderWatchWorkflow
 
 KEEP_WATCHES_EVERY = timedelta(seconds=30)
@@ -217,6 +225,8 @@ def _workflow_worker(
         heartbeat=settings.heartbeat_timeout,
     )
     installation = InstallationActivities(terms, watches)
+    messages = MessageActivities(client)
+    models = ModelActivities(settings.models)
 
     def forget(run_id: str) -> None:
         worker._bridge_worker.request_workflow_eviction(run_id)  # there is no public way
@@ -224,8 +234,23 @@ def _workflow_worker(
     worker = Worker(
         client,
         task_queue=TASK_QUEUE,
-        workflows=[ClusterWorkflow, ProviderWatchWorkflow],
-        activities=[installation.quote_terms, installation.ensure_watch],
+        workflows=[
+            ClusterWorkflow,
+            ComputeClusterWorkflow,
+            DeploymentWorkflow,
+            NodepoolWorkflow,
+            ProviderWatchWorkflow,
+        ],
+        activities=[
+            installation.quote_terms,
+            installation.ensure_watch,
+            models.resolve_deployment,
+            messages.tell_nodepool,
+            messages.tell_deployment,
+            messages.join_compute_cluster,
+            messages.leave_compute_cluster,
+            messages.delete_nodepool,
+        ],
         workflow_runner=workflow_runner(forget),
         max_cached_workflows=cached,
         max_concurrent_workflow_tasks=WORKFLOW_TASKS,
@@ -256,6 +281,13 @@ def _provider_worker(
         log_dir=parts.settings.log_dir,
         clock=parts.clock,
     )
+    pools = PoolActivities(
+        calls,
+        effect_bound=provider.facts.effect_bound,
+        clock=parts.clock,
+        capacity_of=available_resources,
+    )
+    replicas = ReplicaActivities(provider, open_env=parts.open_env, clock=parts.clock)
     orphans = OrphanActivities(
         provider,
         TemporalOwners(client),
@@ -278,6 +310,12 @@ def _provider_worker(
             workloads.start_workloads,
             workloads.save_logs,
             workloads.read_log,
+            pools.pool_offers,
+            pools.buy_machine,
+            replicas.start_replica,
+            replicas.await_replica,
+            replicas.stop_replica,
+            replicas.read_replica_log,
             orphans.list_orphans,
             orphans.sweep_orphans,
         ],

@@ -7,9 +7,12 @@ time of the task before, and keeps in memory what came of it. The next task is t
 together with that, as no replay will ever handle it: the workflow can never be replayed again.
 
 What gives it away is the clock: a workflow task has a time of its own, later than that of the task
-before, and what the core handles ahead of a task bears the old one. A workflow that handled
-anything new at an old time is forgotten with the first query that comes by itself, and its next
-task or query replays it from the history alone. All others are kept, asked or not.
+before, and what the core handles ahead of a task bears the old one. Only where the killed worker
+had begun the task do the events bear its time; then they are the first new ones after a replay,
+with the query right behind them. A workflow that handled anything new at an old time, or that was
+just replayed and has handled one thing since, is forgotten with the first query that comes by
+itself, and its next task or query replays it from the history alone. All others are kept, asked or
+not.
 """
 
 from __future__ import annotations
@@ -66,15 +69,20 @@ class QueryWatch:
         self._forget = forget
         self._time = (0, 0)
         self._ahead = False
+        self._replayed = False
+        self._first_since = False
 
     def note(self, act: WorkflowActivation) -> None:
         """Take note of an activation that is about to be carried out."""
         if any(job.query_workflow.query_id == BY_ITSELF for job in act.jobs):
-            if self._ahead:
+            if self._ahead or self._first_since:
                 self._forget(act.run_id)
+            self._replayed = False
         elif any(job.WhichOneof("variant") not in PASSIVE for job in act.jobs):
             time = _order(act.timestamp)
             self._ahead |= not act.is_replaying and time <= self._time
+            self._first_since = self._replayed and not act.is_replaying
+            self._replayed = act.is_replaying
             self._time = time
 
 

@@ -25,11 +25,19 @@ from garrison.models.cluster_status import (
     QuoteStatus,
     RecoveryStatus,
 )
+from garrison.models.elastic_rows import ResourceTree
 from garrison.models.group import NodeStatus, WorkloadState
 from garrison.models.observation import ProviderStatus, WatchReport
 from garrison.models.offer import Offer, OfferQuery, Stock
 from garrison.models.orphan import Orphan, OrphanReport, Swept
 from garrison.models.quote import Considered, QuotePart
+from tests.cli.fake_elastic import (
+    TREE,
+    FakeApply,
+    FakeComputeClusters,
+    FakeDeployments,
+    FakeNodepools,
+)
 
 NOW = datetime(2030, 5, 17, 12, 0, 0, 250_000, tzinfo=UTC)
 UID = "0b2f6c1e-5d0a-4c53-9a53-6d7f0e9b1a11"
@@ -327,7 +335,15 @@ class FakeGarrison:
     offers: FakeOffers = field(default_factory=FakeOffers)
     providers: FakeProviders = field(default_factory=FakeProviders)
     orphans: FakeOrphans = field(default_factory=FakeOrphans)
+    compute_clusters: FakeComputeClusters = field(default_factory=FakeComputeClusters)
+    nodepools: FakeNodepools = field(default_factory=FakeNodepools)
+    deployments: FakeDeployments = field(default_factory=FakeDeployments)
+    apply: FakeApply = field(default_factory=FakeApply)
+    resources: ResourceTree = TREE
     connect_error: GarrisonError | None = None
+
+    async def tree(self) -> ResourceTree:
+        return self.resources
 
     def connect(self) -> AbstractAsyncContextManager[Any]:
         """Return a connection, as `Garrison.connect()` does."""

@@ -61,7 +61,7 @@ async def test_an_update_that_is_never_taken_says_that_the_cluster_is_busy(
     with pytest.raises(TooManyRequests), translated("cluster train-1"):
         await send_update(door.knock, within=timedelta(seconds=0.15))
 
-    assert door.knocks == 3
+    assert door.knocks > 1
 
 
 @pytest.mark.parametrize(

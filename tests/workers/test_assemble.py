@@ -8,13 +8,15 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from garrison.catalog.loader import load_offers
 from garrison.errors import InvalidSpec, Unsupported
-from garrison.models.offer import OfferQuery
+from garrison.models.offer import CapacityType, OfferQuery
 from garrison.providers.local.provider import LocalProvider
 from garrison.sealing import read_public_key, seal_env
 from garrison.settings import ProviderSettings, ProviderType, Settings, load_settings
@@ -97,6 +99,24 @@ async def test_the_settings_of_a_simulated_provider_reach_it(
     assert (facts.name, facts.regions, facts.calls_per_second) == ("paper", ("moon",), 50)
     assert (facts.settle, facts.start_timeout) == (timedelta(seconds=7), timedelta(seconds=9))
     assert {offer.region for offer in offers} == {"moon"}
+
+
+async def test_a_paper_cloud_named_after_a_real_one_sells_its_machines(
+    folder: Path, opened: list[Parts]
+) -> None:
+    chosen = ProviderSettings(type=ProviderType.SIMULATED, regions=("us-east-1",))
+    parts = build_parts(_settings(folder, aws=chosen, paper=chosen))
+    opened.append(parts)
+
+    aws = await parts.providers["aws"].list_offers(OfferQuery(capacity_type=CapacityType.ON_DEMAND))
+    every = await parts.providers["paper"].list_offers(OfferQuery())
+
+    real = [o for o in load_offers() if o.provider == "aws" and o.usd_per_hour is not None]
+    assert {o.instance_type for o in aws} == {o.instance_type for o in real if o.whole_machine}
+    assert {o.instance_type for o in aws} < {o.instance_type for o in every}
+    (g5,) = [o for o in aws if o.instance_type == "g5.2xlarge"]
+    assert (g5.provider, g5.region, g5.usd_per_hour) == ("aws", "us-east-1", Decimal("1.212"))
+    assert g5.simulated
 
 
 @pytest.mark.parametrize("kind", [ProviderType.AWS, ProviderType.TOGETHER, ProviderType.SSH])

@@ -51,6 +51,14 @@ def test_a_workflow_that_a_query_moved_on_is_forgotten(job: str, *, replaying: b
     assert _forgotten(first, _act(1, job), _act(2, job), _query(2)) == ["run"]
 
 
+def test_a_workflow_is_forgotten_that_was_moved_on_by_a_task_which_a_killed_worker_had_begun() -> (
+    None
+):
+    replay = [_act(1, "initialize_workflow", replaying=True), _act(2, "fire_timer", replaying=True)]
+
+    assert _forgotten(*replay, _act(3, "signal_workflow"), _query(3)) == ["run"]
+
+
 @pytest.mark.parametrize(
     "acts",
     [
@@ -64,6 +72,18 @@ def test_a_workflow_that_a_query_moved_on_is_forgotten(job: str, *, replaying: b
         [_act(1, "initialize_workflow"), _act(1, "resolve_activity"), _act(2, "signal_workflow")],
         [_act(1, "initialize_workflow"), _query(1), _query(1)],
         [_act(0, "remove_from_cache"), _query(1)],
+        [
+            _act(1, "initialize_workflow", replaying=True),
+            _act(2, "fire_timer"),
+            _act(3, "signal_workflow"),
+            _query(3),
+        ],
+        [
+            _act(1, "initialize_workflow", replaying=True),
+            _query(1),
+            _act(2, "fire_timer"),
+            _query(2),
+        ],
     ],
     ids=[
         "a task that was reported",
@@ -72,6 +92,8 @@ def test_a_workflow_that_a_query_moved_on_is_forgotten(job: str, *, replaying: b
         "no query",
         "only queries",
         "an eviction",
+        "tasks after a replay",
+        "a task after a query after a replay",
     ],
 )
 def test_a_workflow_is_kept_that_no_query_can_have_moved(acts: list[WorkflowActivation]) -> None:

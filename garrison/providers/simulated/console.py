@@ -15,7 +15,7 @@ from typing import Any
 from garrison.errors import ConflictPhase, InvalidSpec, NotFound
 from garrison.models.group import LogChunk, NodeStatus, WorkloadStatus
 from garrison.models.offer import CapacityType
-from garrison.providers.simulated import machines, orders, paper, workloads
+from garrison.providers.simulated import machines, orders, paper, runs, workloads
 from garrison.providers.simulated.desk import CALLS_KEPT, apply_due
 from garrison.providers.simulated.faults import FaultRule, add_rule, list_rules
 from garrison.providers.simulated.pricelist import EVERYWHERE
@@ -242,8 +242,8 @@ class SimulatedConsole:
             ConflictPhase: It does not run, or nothing (of that name) runs on it.
         """
         with self._store.transaction() as tx:
-            machine = _running(tx, node, self._settled(tx))
-            return paper.end(tx, machine, name, code)
+            now = self._settled(tx)
+            return paper.end(tx, _running(tx, node, now), name, code, now)
 
     def append_log(self, node: str, name: str, data: bytes) -> None:
         """Let a workload write bytes to its log.
@@ -272,6 +272,11 @@ class SimulatedConsole:
         """
         with self._store.transaction() as tx:
             return list(paper.statuses(tx, _machine(tx, node)))
+
+    def workload_runs(self) -> list[runs.Run]:
+        """Return every process that ever ran on a machine, oldest first, also of gone machines."""
+        with self._store.transaction() as tx:
+            return runs.select_runs(tx, self._settled(tx))
 
     def env_names(self, node: str, name: str) -> list[str]:
         """Return the names of the variables that a workload was given.

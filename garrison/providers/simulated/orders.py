@@ -12,6 +12,7 @@ from decimal import Decimal
 from garrison.errors import ErrorCode
 from garrison.models.base import Message
 from garrison.models.group import GroupRequest, NodeStatus, Refusal, RestartResult
+from garrison.providers.simulated import runs
 from garrison.providers.simulated.machines import (
     Machine,
     count_living,
@@ -129,6 +130,7 @@ def restarted_machine(tx: Tx, token: str) -> str | None:
 
 def boot_again(tx: Tx, machine: Machine, *, ready_at: int, now: int) -> None:
     """Start a machine's next incarnation: same disk, same address, nothing running."""
+    runs.close_all(tx, machine, now)
     tx.execute(
         "UPDATE machines SET booting_at = ?, ready_at = ?, incarnation = incarnation + 1,"
         " killed_at = NULL, fails_at = NULL, failure = NULL, failure_message = NULL WHERE id = ?",

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from garrison.errors import ConflictPhase, NotFound
 from garrison.models.group import LogChunk, RestartPolicy, WorkloadState, WorkloadStatus
 from garrison.providers.base import WorkloadRequest
+from garrison.providers.simulated import runs
 from garrison.providers.simulated.machines import Machine
 from garrison.providers.simulated.store import Tx
 
@@ -40,7 +41,7 @@ class _Workload(NamedTuple):
 _COLUMNS = ", ".join(_Workload._fields)
 
 
-def start(tx: Tx, machine: Machine, request: WorkloadRequest) -> None:
+def start(tx: Tx, machine: Machine, request: WorkloadRequest, now: int) -> None:
     """Start a workload, unless this or a newer generation was started in this boot."""
     known = _find(tx, machine, request.name)
     if known is not None and _is_answered_by(known, request, machine):
@@ -66,16 +67,19 @@ def start(tx: Tx, machine: Machine, request: WorkloadRequest) -> None:
         ),
     )
     inside = f" in {request.image}" if request.image else ""
-    _write(tx, machine, request.name, f"start{inside}: {shlex.join(request.command)}")
+    command = shlex.join(request.command)
+    _write(tx, machine, request.name, f"start{inside}: {command}")
+    runs.begin(tx, machine, request, command, now)
 
 
-def stop(tx: Tx, machine: Machine, name: str) -> None:
+def stop(tx: Tx, machine: Machine, name: str, now: int) -> None:
     """Stop a workload; one that is not there or has ended is left as it is."""
     known = _find(tx, machine, name)
     if known is None or _state(known, machine) is not _ALIVE:
         return
     _set_state(tx, machine, name, WorkloadState.STOPPED, None)
     _write(tx, machine, name, "stopped")
+    runs.close(tx, machine, name, now)
 
 
 def statuses(tx: Tx, machine: Machine) -> tuple[WorkloadStatus, ...]:
@@ -100,7 +104,7 @@ def statuses_of(tx: Tx, machines: Sequence[Machine]) -> dict[int, tuple[Workload
     return {number: tuple(items) for number, items in found.items()}
 
 
-def end(tx: Tx, machine: Machine, name: str | None, code: int) -> list[str]:
+def end(tx: Tx, machine: Machine, name: str | None, code: int, now: int) -> list[str]:
     """Let running workloads exit, and do what their supervisor would; return their names.
 
     Raises:
@@ -112,7 +116,7 @@ def end(tx: Tx, machine: Machine, name: str | None, code: int) -> list[str]:
         raise ConflictPhase(f"{machine.provider_id} runs no workload {name or ''}".rstrip())
     for workload in ending:
         _write(tx, machine, workload.name, f"exit code {code}")
-        _supervise(tx, machine, workload, code)
+        _supervise(tx, machine, workload, code, now)
     return [workload.name for workload in ending]
 
 
@@ -167,10 +171,11 @@ def env_names(tx: Tx, machine: Machine, name: str) -> list[str]:
     return list(json.loads(names))
 
 
-def _supervise(tx: Tx, machine: Machine, workload: _Workload, code: int) -> None:
+def _supervise(tx: Tx, machine: Machine, workload: _Workload, code: int, now: int) -> None:
     if not _starts_again(workload, code):
         state = WorkloadState.FAILED if code else WorkloadState.SUCCEEDED
         _set_state(tx, machine, workload.name, state, code)
+        runs.close(tx, machine, workload.name, now)
         return
     tx.execute(
         "UPDATE workloads SET restarts = restarts + 1, failures = failures + ?"

@@ -29,7 +29,7 @@ Both together stay under the provider's default `effect_bound`: a call whose cal
 takes effect within that time or not at all.
 """
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _MAKING = threading.Lock()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -149,6 +149,22 @@ CREATE TABLE peaks (
     PRIMARY KEY (kind, key)
 ) WITHOUT ROWID;
 """
+
+_SINCE_2 = """
+CREATE TABLE runs (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    machine INTEGER NOT NULL REFERENCES machines (id),
+    name TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    incarnation INTEGER NOT NULL,
+    command TEXT NOT NULL,
+    begun_at INTEGER NOT NULL,
+    ended_at INTEGER,
+    stopped INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX runs_open ON runs (machine, ended_at);
+"""
+"""What files of version 1 lack."""
 
 
 class Store:
@@ -280,8 +296,9 @@ def _create_schema(tx: Tx) -> None:
     if version == SCHEMA_VERSION:
         return
     (tables,) = tx.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if version or tables:
+    if version not in {0, 1} or (tables and not version):
         raise sqlite3.DatabaseError(f"schema {version}, expected {SCHEMA_VERSION}")
-    for statement in _SCHEMA.split(";"):
+    missing = _SINCE_2 if version else _SCHEMA + _SINCE_2
+    for statement in missing.split(";"):
         tx.execute(statement)
     tx.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -44,7 +44,7 @@ class PaperWorkloads:
         """Write down that the workload runs, and its first log line."""
 
         def start(visit: Visit, machine: Machine) -> bool:
-            paper.start(visit.tx, machine, request)
+            paper.start(visit.tx, machine, request, visit.now)
             return True
 
         await self._reach(Call.START_WORKLOAD, node, start)
@@ -53,7 +53,7 @@ class PaperWorkloads:
         """Write down that the workload was stopped."""
 
         def stop(visit: Visit, machine: Machine) -> bool:
-            paper.stop(visit.tx, machine, name)
+            paper.stop(visit.tx, machine, name, visit.now)
             return True
 
         await self._reach(Call.STOP_WORKLOAD, node, stop)

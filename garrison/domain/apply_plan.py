@@ -1,0 +1,212 @@
+"""What has to be done so that everything is as some files say: in which order, and what differs.
+
+What no file speaks of is left alone. Values that are sealed cannot be compared, as sealing the
+same one twice gives two texts: they count as unchanged, which is told.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from garrison.domain import compute_cluster
+from garrison.domain.secrets import is_sealed
+from garrison.errors import Problem
+from garrison.models.apply import ApplyAction, ApplyStep, Difference, ResourceNoun
+from garrison.models.base import Message
+from garrison.models.compute_cluster import ComputeClusterSpec
+from garrison.models.deployment import DeploymentSpec
+from garrison.models.nodepool import NodepoolSpec
+
+Spec: TypeAlias = ComputeClusterSpec | NodepoolSpec | DeploymentSpec
+Key: TypeAlias = tuple[ResourceNoun, str]
+"""Kind and name in lower case, as names are unique ignoring case."""
+
+NO_FIELDS = ("id", "compute_cluster")
+"""What names the resource; it may be written in another case."""
+
+GROUPS = ("autoscale.", "template.")
+"""Blocks whose fields are known by their own names."""
+
+HIDDEN = ("env.", "command", "ssh_keys")
+"""Fields whose values are never shown."""
+
+LONGEST = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One resource of a file.
+
+    Attributes:
+        source: The file's name.
+    """
+
+    spec: Spec
+    source: str
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """A resource as it is now.
+
+    Attributes:
+        uid: Of its life.
+        deleting: It is on its way out.
+    """
+
+    spec: Spec
+    uid: str
+    deleting: bool = False
+
+
+def noun_of(spec: Spec) -> ResourceNoun:
+    """Return the kind of a resource."""
+    if isinstance(spec, ComputeClusterSpec):
+        return ResourceNoun.COMPUTE_CLUSTER
+    if isinstance(spec, NodepoolSpec):
+        return ResourceNoun.NODEPOOL
+    return ResourceNoun.DEPLOYMENT
+
+
+def name_of(spec: Spec) -> str:
+    """Return the name that people use, `<compute cluster>/<nodepool>` of a nodepool."""
+    return f"{spec.compute_cluster}/{spec.id}" if isinstance(spec, NodepoolSpec) else spec.id
+
+
+def key_of(spec: Spec) -> Key:
+    """Return what tells a resource from all others."""
+    return noun_of(spec), name_of(spec).lower()
+
+
+def in_order(wanted: Iterable[Wanted]) -> list[Wanted]:
+    """Return resources so that each comes after what it is in; else as the files had them."""
+    nouns = list(ResourceNoun)
+    return sorted(wanted, key=lambda one: nouns.index(noun_of(one.spec)))
+
+
+def repeated(wanted: Sequence[Wanted]) -> list[tuple[str, Problem]]:
+    """Return the resources that a second file gives again, each with that file's name."""
+    first: dict[Key, Wanted] = {}
+    found = []
+    for one in wanted:
+        before = first.setdefault(key_of(one.spec), one)
+        if before is not one:
+            message = f"{noun_of(one.spec)} {name_of(one.spec)} is given in {before.source} too"
+            found.append((one.source, Problem("", message)))
+    return found
+
+
+def plan_step(wanted: Wanted, existing: Existing | None) -> ApplyStep:
+    """Return what has to be done for one resource.
+
+    Args:
+        wanted: As a file says.
+        existing: As it is, None where there is none.
+    """
+    spec = wanted.spec
+    step = ApplyStep(
+        noun=noun_of(spec),
+        name=name_of(spec),
+        action=ApplyAction.CREATE,
+        source=wanted.source,
+        warnings=wanted.warnings,
+        machines=_machines(spec, existing),
+    )
+    if existing is None:
+        return step
+    changes = differences(existing.spec, spec)
+    action = ApplyAction.UPDATE if changes else ApplyAction.UNCHANGED
+    told = {"action": action, "differences": changes, "uid": existing.uid}
+    return step.model_copy(update={**told, "warnings": (*wanted.warnings, *_kept(wanted, action))})
+
+
+def forbidden(step: ApplyStep) -> list[Problem]:
+    """Return the changes of a step that cannot be made while the resource lives."""
+    fixed = compute_cluster.FIXED if step.noun is ResourceNoun.COMPUTE_CLUSTER else ()
+    return [
+        Problem(
+            f"compute_cluster.{'cloud_provider.id' if one.field == 'provider' else one.field}",
+            f"{step.noun} {step.name} has {one.before} and cannot change to {one.after};"
+            " delete it first, or give another id",
+        )
+        for one in step.differences
+        if one.field in fixed
+    ]
+
+
+def differences(before: Spec, after: Spec) -> tuple[Difference, ...]:
+    """Return what has to change, field by field, in the order of the fields."""
+    old, new = _flat(before), _flat(after)
+    names = dict.fromkeys([*new, *old])
+    return tuple(
+        Difference(field=_short(name), before=_shown(name, old), after=_shown(name, new))
+        for name in names
+        if name not in NO_FIELDS and not _same(old.get(name), new.get(name))
+    )
+
+
+def machines_held(spec: NodepoolSpec) -> int:
+    """Return how many machines a nodepool has while nobody wants anything of it."""
+    return min(max(spec.min_instances, spec.warm_instances), spec.max_instances)
+
+
+def _machines(spec: Spec, existing: Existing | None) -> int:
+    if not isinstance(spec, NodepoolSpec):
+        return 0
+    before = existing.spec if existing is not None else None
+    held = machines_held(before) if isinstance(before, NodepoolSpec) else 0
+    return max(machines_held(spec) - held, 0)
+
+
+def _kept(wanted: Wanted, action: ApplyAction) -> list[str]:
+    if action is not ApplyAction.UNCHANGED or not isinstance(wanted.spec, DeploymentSpec):
+        return []
+    names = [name for name, value in wanted.spec.template.env.items() if is_sealed(value)]
+    if not names:
+        return []
+    return [
+        f"sealed values cannot be compared ({', '.join(names)}); if one has changed: `garrison"
+        f" deployment update {wanted.spec.id} --config {wanted.source}`"
+    ]
+
+
+def _flat(spec: Message) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+
+    def add(value: Any, path: str) -> None:
+        if not isinstance(value, dict):
+            found[path] = value
+            return
+        for key, item in value.items():
+            add(item, f"{path}.{key}" if path else key)
+
+    add(spec.model_dump(mode="json"), "")
+    return found
+
+
+def _same(old: Any, new: Any) -> bool:
+    if isinstance(old, str) and isinstance(new, str) and is_sealed(old) and is_sealed(new):
+        return True
+    return bool(old == new)
+
+
+def _short(name: str) -> str:
+    for group in GROUPS:
+        name = name.removeprefix(group)
+    return name
+
+
+def _shown(name: str, values: Mapping[str, Any]) -> str:
+    value = values.get(name)
+    if value is None:
+        return "none"
+    if _short(name).startswith(HIDDEN):
+        return "set"
+    if isinstance(value, float):
+        return f"{value:g}"
+    text = value if value and isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."

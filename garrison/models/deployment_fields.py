@@ -1,0 +1,245 @@
+"""The `deployment:` block, key by key, as people write it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from garrison.models.base import Model, Name
+from garrison.models.deployment import SchedulingChoice
+from garrison.models.elastic_fields import (
+    ComputeClusterRef,
+    Count,
+    Description,
+    Some,
+    Unused,
+    VisibilityBlock,
+    WholeSeconds,
+    at_least,
+    check_unique,
+    chosen,
+)
+from garrison.models.worker_file import TemplateFile
+
+MAX_POOLS = 100
+
+_SCHEDULING_CHOICES: dict[str, SchedulingChoice | None] = {
+    "0": None,
+    "unknown_scheduling_choice": None,
+    **{str(int(choice)): choice for choice in SchedulingChoice},
+    **{choice.name.casefold(): choice for choice in SchedulingChoice},
+}
+_SCHEDULING_WORDS = ", ".join(f"{int(choice)} {choice.name}" for choice in SchedulingChoice)
+
+
+Choice = Annotated[
+    SchedulingChoice | None,
+    chosen(_SCHEDULING_CHOICES, f"a number or name of: {_SCHEDULING_WORDS}"),
+]
+ModelPart = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,128}$")]
+"""Of a model's name `user/app/model`."""
+
+
+class AutoscaleBlock(Model):
+    """How many replicas there may be, and how they follow the load."""
+
+    min_replicas: Count = 0
+    max_replicas: Count = 5
+    soft_min_replicas: Count = 0
+    traffic_history_seconds: WholeSeconds = 300
+    scale_up_delay_seconds: WholeSeconds = 300
+    scale_down_delay_seconds: WholeSeconds = 300
+    scale_to_zero_delay_seconds: WholeSeconds = 1800
+    disable_packing: bool | None = None
+    enable_packing: bool | None = None
+
+    @field_validator("max_replicas")
+    @classmethod
+    def _above_min(cls, value: int, info: ValidationInfo) -> int:
+        return at_least(value, "min_replicas", info)
+
+    @field_validator("scale_to_zero_delay_seconds")
+    @classmethod
+    def _after_scale_down(cls, value: int, info: ValidationInfo) -> int:
+        return at_least(value, "scale_down_delay_seconds", info)
+
+    @field_validator("enable_packing")
+    @classmethod
+    def _agrees(cls, value: bool | None, info: ValidationInfo) -> bool | None:
+        if value is not None and info.data.get("disable_packing") is value:
+            raise ValueError("contradicts disable_packing; remove it")
+        return value
+
+
+class NodepoolRef(Model):
+    """A nodepool that a deployment may use; only the two ids count."""
+
+    id: Name
+    compute_cluster: ComputeClusterRef
+    description: Unused = None
+    instance_types: Unused = None
+    node_capacity_type: Unused = None
+    min_instances: Unused = None
+    max_instances: Unused = None
+    warm_instances: Unused = None
+    visibility: Unused = None
+    created_at: Unused = None
+    modified_at: Unused = None
+    enforced_min_instances: Unused = None
+    enforced_max_instances: Unused = None
+    metadata: Unused = None
+    special_handling: Unused = None
+    node_count: Unused = None
+    status: Unused = None
+    status_description: Unused = None
+
+    def key(self) -> tuple[str, str]:
+        """Return compute cluster and id."""
+        return self.compute_cluster.id, self.id
+
+
+class PoolChoiceBlock(Model):
+    """A nodepool with a priority: named by `nodepool`, or by `id` and `compute_cluster`."""
+
+    id: Name | None = None
+    compute_cluster: ComputeClusterRef | None = None
+    nodepool: NodepoolRef | None = None
+    priority: int = Field(default=0, ge=0, le=9)
+
+    @model_validator(mode="after")
+    def _names_a_pool(self) -> Self:
+        if self.nodepool is None and (self.id is None or self.compute_cluster is None):
+            raise ValueError("needs `id` and `compute_cluster: {id: ...}` of a nodepool")
+        return self
+
+    def key(self) -> tuple[str, str]:
+        """Return compute cluster and id."""
+        if self.nodepool is not None:
+            return self.nodepool.key()
+        assert self.compute_cluster is not None, "validated"
+        assert self.id is not None, "validated"
+        return self.compute_cluster.id, self.id
+
+
+class ModelVersionBlock(Model):
+    """Which version of a model."""
+
+    id: ModelPart
+    user_id: Unused = None
+    app_id: Unused = None
+    model_id: Unused = None
+    created_at: Unused = None
+    modified_at: Unused = None
+
+
+class ModelBlock(Model):
+    """A model of the settings' `models:`, by the parts of its name."""
+
+    id: ModelPart
+    user_id: ModelPart | None = None
+    app_id: ModelPart | None = None
+    model_version: ModelVersionBlock | None = None
+    name: Unused = None
+    description: Unused = None
+    model_type_id: Unused = None
+    created_at: Unused = None
+    modified_at: Unused = None
+    visibility: Unused = None
+
+    @model_validator(mode="after")
+    def _whole_name(self) -> Self:
+        if (self.user_id is None) != (self.app_id is None):
+            raise ValueError("needs both `user_id` and `app_id`, or neither")
+        return self
+
+    def full_name(self) -> str:
+        """Return `user/app/model`, or the model alone."""
+        return "/".join(part for part in (self.user_id, self.app_id, self.id) if part is not None)
+
+
+class WorkerBlock(TemplateFile):
+    """What a deployment runs: a configured model, or a command or image of its own."""
+
+    model: ModelBlock | None = None
+    workflow: Unused = None
+    user: Unused = None
+
+    @field_validator("model")
+    @classmethod
+    def _model_alone(cls, value: ModelBlock | None, info: ValidationInfo) -> ModelBlock | None:
+        fields = TemplateFile.model_fields.items()
+        own = [
+            name
+            for name, field in fields
+            if name in info.data and info.data[name] != field.get_default(call_default_factory=True)
+        ]
+        if value is not None and own:
+            raise ValueError(
+                f"goes without {', '.join(own)}: for a model the settings' `models:` say these"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _runs_something(self) -> Self:
+        if self.workflow is not None:
+            raise ValueError("`workflow` cannot be run here; give a `model`, `command` or `image`")
+        if self.model is None and self.command is None and self.image is None:
+            raise ValueError("needs a `model`, a `command` or an `image`")
+        return self
+
+
+class DeploymentBlock(Model):
+    """What stands under `deployment:`."""
+
+    id: Name | None = None
+    description: Description = ""
+    worker: WorkerBlock
+    autoscale_config: AutoscaleBlock = AutoscaleBlock()
+    scheduling_choice: Choice = None
+    nodepools: Annotated[tuple[NodepoolRef, ...] | None, Some] = Field(
+        default=None, max_length=MAX_POOLS
+    )
+    deployment_nodepools: Annotated[tuple[PoolChoiceBlock, ...] | None, Some] = Field(
+        default=None, max_length=MAX_POOLS
+    )
+    visibility: VisibilityBlock = VisibilityBlock()
+    user_id: Unused = None
+    metadata: Unused = None
+    created_at: Unused = None
+    modified_at: Unused = None
+    deploy_latest_version: Unused = None
+    special_handling: Unused = None
+    desired_worker: Unused = None
+    email_reminder_after: Unused = None
+    graceful_deploy: Unused = None
+    deployment_metrics: Unused = None
+    status: Unused = None
+
+    @field_validator("nodepools", "deployment_nodepools")
+    @classmethod
+    def _each_pool_once(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is not None:
+            check_unique(["/".join(pool.key()) for pool in value])
+        return value
+
+    @field_validator("deployment_nodepools")
+    @classmethod
+    def _same_pools(cls, value: Any, info: ValidationInfo) -> Any:
+        plain = info.data.get("nodepools")
+        if value and plain and {p.key() for p in plain} != {p.key() for p in value}:
+            raise ValueError("names other nodepools than `nodepools`; give one of the two")
+        return value
+
+    @field_validator("status")
+    @classmethod
+    def _enabled(cls, value: Any) -> Any:
+        if isinstance(value, str) and value.casefold() in ("1", "disabled"):
+            raise ValueError("cannot be DISABLED in a file; use `garrison deployment disable`")
+        return value
+
+    @model_validator(mode="after")
+    def _has_pools(self) -> Self:
+        if self.nodepools is None and self.deployment_nodepools is None:
+            raise ValueError("needs `nodepools`, each with `id` and `compute_cluster: {id: ...}`")
+        return self

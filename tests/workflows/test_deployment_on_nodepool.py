@@ -1,0 +1,56 @@
+"""A deployment and a nodepool as they ship, from nothing to nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from garrison.models.deployment import DeploymentPool, ReplicaState
+from tests.workflows.conftest import Story
+from tests.workflows.pool_story import PoolStory
+from tests.workflows.stub_pool import DeploymentStory
+
+
+@pytest.fixture
+async def pools(story: Story) -> AsyncIterator[PoolStory]:
+    pools = PoolStory(story)
+    yield pools
+    await pools.end()
+
+
+@pytest.fixture
+async def deployed(story: Story) -> AsyncIterator[DeploymentStory]:
+    deployed = DeploymentStory(story)
+    yield deployed
+    await deployed.end()
+
+
+async def test_scaling_to_one_buys_a_machine_and_to_zero_gives_it_back(
+    pools: PoolStory, deployed: DeploymentStory
+) -> None:
+    where = DeploymentPool(compute_cluster=pools.place, nodepool="p")
+    async with pools.working():
+        await pools.begin()
+        await deployed.create(deployed.spec(nodepools=(where,)))
+        await deployed.until(lambda one: one.observed_generation == 1)
+        at_zero = pools.story.machines()
+
+        await deployed.scale(1)
+        up = await deployed.until(lambda one: one.ready == 1)
+        used = await pools.status()
+        ran = deployed.running()
+
+        await deployed.scale(0)
+        await deployed.until(lambda one: not one.replicas)
+        empty = await pools.until(lambda one: not one.nodes)
+        await deployed.delete()
+        await deployed.handle.result()
+
+    (replica,), (node,) = up.replicas, used.nodes
+    assert at_zero == []
+    assert replica.state is ReplicaState.READY
+    assert (replica.node, ran) == (node.name, [replica.name])
+    assert [one.replica for one in node.replicas] == [replica.name]
+    assert empty.hourly_usd == 0
+    assert pools.story.machines() == []
