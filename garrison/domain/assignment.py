@@ -129,6 +129,11 @@ def _choices(state: DeploymentState, replica: Replica) -> Sequence[PoolChoice]:
     )
 
 
+def has_open_pool(state: DeploymentState) -> bool:
+    """Return whether a nodepool is there that takes replicas, with room or without."""
+    return any(_open_pools(state))
+
+
 def _open_pools(state: DeploymentState) -> Iterator[tuple[str, DeploymentPool]]:
     assert state.spec is not None
     pools = pool_ids(state.spec)

@@ -12,7 +12,13 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from garrison.domain.assignment import back_at, place_waiting, pool_ids, words_due_at
+from garrison.domain.assignment import (
+    back_at,
+    has_open_pool,
+    place_waiting,
+    pool_ids,
+    words_due_at,
+)
 from garrison.domain.deployment_life import add_event
 from garrison.domain.deployment_outcome import judge_rollout, restart
 from garrison.domain.desired import Wishes, decide_desired
@@ -177,12 +183,14 @@ def member_changes(state: DeploymentState, *, now: datetime) -> Changes:
         revision=state.revision,
         stopped=state.rollout.stopped is not None,
         leaving=len(leaving),
+        homeless=not has_open_pool(state),
     )
-    return plan_members([_member(replica, pools) for replica in wanted], goal, now=now)
+    return plan_members([_member(state, replica, pools) for replica in wanted], goal, now=now)
 
 
-def _member(replica: Replica, pools: Container[str]) -> Member:
+def _member(state: DeploymentState, replica: Replica, pools: Container[str]) -> Member:
     elsewhere = replica.pool is not None and replica.pool not in pools
+    talk = state.pools.get(replica.pool or "")
     waits = replica.waiting_since or replica.created_at
     return Member(
         key=replica.id,
@@ -190,6 +198,7 @@ def _member(replica: Replica, pools: Container[str]) -> Member:
         revision=replica.revision,
         ready=is_ready(replica),
         draining=is_draining(replica) or (elsewhere and node_of(replica) is not None),
+        doomed=talk is not None and talk.pool_closing and is_draining(replica),
         waiting_since=None if node_of(replica) is not None else waits,
     )
 

@@ -4,7 +4,9 @@ A replica is to be replaced when it runs an older revision, or its node will go.
 made first, beyond the count if need be: one more than desired in a rollout, one more than
 `max_replicas` for a node that will go. Only when the successor answers is the old one taken away;
 or when it found no place for 5 minutes, so that the old one's place becomes free. One that does
-not answer serves nobody and is not waited for.
+not answer serves nobody and is not waited for. In a nodepool that is being deleted all of them go
+after those 5 minutes, or at once where no other nodepool could take a successor: who deletes the
+last nodepool of a deployment wants its machines gone.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ class Member:
         number: Rises with age's opposite: a younger one has a higher number.
         ready: It answers.
         draining: Its node will go.
+        doomed: Its nodepool is being deleted, which its staying on would only put off.
         waiting_since: Since when it has no node, None while it has one.
     """
 
@@ -33,6 +36,7 @@ class Member:
     revision: int
     ready: bool = False
     draining: bool = False
+    doomed: bool = False
     waiting_since: datetime | None = None
 
 
@@ -44,6 +48,7 @@ class Goal:
         revision: The newest one.
         stopped: The rollout goes no further; older ones are as good as new ones.
         leaving: How many more may still run, as they are being stopped.
+        homeless: No nodepool is there in which a successor could be.
     """
 
     desired: int
@@ -51,6 +56,7 @@ class Goal:
     revision: int
     stopped: bool = False
     leaving: int = 0
+    homeless: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +84,15 @@ def plan_members(members: Sequence[Member], goal: Goal, *, now: datetime) -> Cha
     surplus = victims(good)[: max(0, len(good) - goal.desired)]
     good = [member for member in good if member not in surplus]
     replaced = _replaced(old, good, goal)
-    early = [] if replaced else _made_room(old, good, goal, now)
+    evicted = [member for member in _evicted(old, good, goal, now) if member not in replaced]
+    early = [] if replaced or evicted else _made_room(old, good, goal, now)
     room = _limit(old, goal) - len(members) - goal.leaving
     return Changes(
         create=max(0, min(goal.desired - len(good), room)),
         remove=(
             *((member.key, f"only {goal.desired} wanted") for member in surplus),
             *((member.key, _why_replaced(member)) for member in replaced),
+            *((member.key, "its nodepool is being deleted") for member in evicted),
             *((member.key, "its successor finds no place") for member in early),
         ),
         again_at=_again_at(old, good, goal, now),
@@ -123,6 +131,14 @@ def _limit(old: Sequence[Member], goal: Goal) -> int:
     if any(member.draining for member in old):
         return goal.max_replicas + SURGE
     return min(goal.desired, goal.max_replicas) + SURGE if old else goal.max_replicas
+
+
+def _evicted(
+    old: Sequence[Member], good: Sequence[Member], goal: Goal, now: datetime
+) -> list[Member]:
+    since = _waits_since(old, good)
+    late = since is not None and now >= since + SURGE_PATIENCE
+    return [member for member in old if member.doomed and (late or goal.homeless)]
 
 
 def _made_room(

@@ -206,3 +206,30 @@ def test_a_rollout_never_has_more_than_one_above_the_count(desired: int) -> None
 
     assert most == desired + 1
     assert story.step() == " ".join(["2"] * desired)
+
+
+DOOMED = {"draining": True, "doomed": True}
+
+
+def test_who_has_no_other_nodepool_leaves_one_that_is_being_deleted_at_once() -> None:
+    members = [member(1, **DOOMED), member(2, **DOOMED)]
+
+    changes = plan_members(members, replace(GOAL, homeless=True), now=NOW)
+
+    assert changes.remove == (
+        ("r1", "its nodepool is being deleted"),
+        ("r2", "its nodepool is being deleted"),
+    )
+
+
+def test_a_nodepool_that_is_being_deleted_is_left_when_successors_find_no_place_for_too_long() -> (
+    None
+):
+    waiting = {"ready": False, "waiting_since": NOW}
+    members = [member(1, **DOOMED), member(2, **DOOMED), member(3, **waiting), member(4, **waiting)]
+
+    before = plan_members(members, GOAL, now=NOW + SURGE_PATIENCE - timedelta(seconds=1))
+    after = plan_members(members, GOAL, now=NOW + SURGE_PATIENCE)
+
+    assert (removed(before), before.again_at) == ([], NOW + SURGE_PATIENCE)
+    assert removed(after) == ["r1", "r2"]
