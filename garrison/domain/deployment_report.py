@@ -93,11 +93,22 @@ def count_ready(state: DeploymentState) -> int:
 
 
 def hourly_usd(state: DeploymentState) -> Decimal | None:
-    """Return what a deployment costs an hour: nothing without replicas, else its pools know.
+    """Return what the replicas of a deployment cost an hour: their shares of their nodes' prices.
 
-    Machines are shared, so the prices are those of the pools' machines.
+    None where the price of a node is unknown. What is left of a node is its pool's.
     """
-    return None if any(map(node_of, state.replicas.values())) else Decimal(0)
+    placed = [one.placement for one in state.replicas.values() if one.placement and node_of(one)]
+    shares = [one.usd_per_hour for one in placed if one.usd_per_hour is not None]
+    return sum(shares, Decimal(0)) if len(shares) == len(placed) else None
+
+
+def reason_in_short(state: DeploymentState) -> str:
+    """Return the one reason that a list shows: of what is not as it should be, if anything."""
+    if state.rollout.stopped:
+        return state.rollout.stopped
+    late = [one for one in state.replicas.values() if one.leaving is None and not is_ready(one)]
+    why = next(filter(None, (reason_of(state, one) for one in late)), "")
+    return f"{state_of(late[0])}: {why}" if why else report_rollout(state).reason or state.reason
 
 
 def report_rollout(state: DeploymentState) -> RolloutStatus:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from fractions import Fraction
 from functools import lru_cache
 
 from garrison.domain.accelerators import names_kind
@@ -120,3 +121,16 @@ _CHECKS: tuple[tuple[_Check, _Words], ...] = (
     (_has_memory, _too_little_memory),
     (_has_cores, _too_slow),
 )
+
+
+def dominant_share(need: Resources, capacity: Resources) -> Fraction:
+    """Return the largest part that a need takes of anything that a machine offers, 0 to 1.
+
+    The measure of Dominant Resource Fairness (Ghodsi et al., NSDI 2011).
+    """
+    parts = (
+        (need.cpu_milli, capacity.cpu_milli),
+        (need.memory_bytes, capacity.memory_bytes),
+        (need.accelerators, capacity.accelerators),
+    )
+    return max((Fraction(want, of) for want, of in parts if of), default=Fraction(0))

@@ -7,11 +7,22 @@ of one of its replicas. These functions change the one `NodepoolState` in place.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
 
+from garrison.domain.fitting import dominant_share
 from garrison.domain.pool_life import add_event, is_closing, pool_name
+from garrison.domain.rates import rounded
 from garrison.domain.resource_ids import nodepool_workflow_id
 from garrison.models.nodepool_state import Customer, Machine, MachineState, NodepoolState, Seat
-from garrison.models.placement import Demand, Placement, Placements, PlacementState, PoolSummary
+from garrison.models.placement import (
+    Demand,
+    Placement,
+    Placements,
+    PlacementState,
+    PoolSummary,
+    ReplicaDemand,
+)
 
 FIRST_REPEAT = timedelta(seconds=5)
 LONGEST_REPEAT = timedelta(seconds=40)
@@ -225,8 +236,17 @@ def _placement(state: NodepoolState, seat: Seat) -> Placement:
         port=seat.port,
         devices=seat.devices,
         workload=next((work for work in machine.workloads if work.name == replica), None),
+        usd_per_hour=_share_of_price(machine, seat.demand),
         reason=why if draining else "",
     )
+
+
+def _share_of_price(machine: Machine, demand: ReplicaDemand) -> Decimal | None:
+    price = machine.offer.offer.usd_per_hour
+    if price is None or demand.exclusive:
+        return price
+    share = min(dominant_share(demand.resources, machine.offer.capacity), Fraction(1))
+    return rounded(price * share.numerator / share.denominator)
 
 
 def note_told(

@@ -47,6 +47,7 @@ def replica_environment(state: DeploymentState, replica: Replica) -> dict[str, s
         env["PORT"] = str(placement.port)
     if placement.devices:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, placement.devices))
+        env["GPUS_PER_NODE"] = str(len(placement.devices))  # lets a container see accelerators
     return env
 
 

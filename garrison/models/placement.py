@@ -77,6 +77,8 @@ class Placement(Message):
         port: Free on that node and reserved for this replica, None if it wanted none.
         devices: Indexes of the accelerators that are its own.
         workload: What the provider's list last said of the replica's process, None if nothing.
+        usd_per_hour: Its share of the node's price: that of the resource of which it needs the
+            largest part; all of it for an exclusive one. None where the price is unknown.
         reason: In words for people: `pool at max (3)`, `no spot capacity`, `starting a node`.
     """
 
@@ -87,6 +89,7 @@ class Placement(Message):
     port: int | None = None
     devices: tuple[int, ...] = ()
     workload: WorkloadStatus | None = None
+    usd_per_hour: Money | None = None
     reason: str = ""
 
 

@@ -14,6 +14,7 @@ with workflow.unsafe.imports_passed_through():
         count_ready,
         describe_template,
         hourly_usd,
+        reason_in_short,
         report_rollout,
     )
     from garrison.models.deployment_state import DeploymentState
@@ -52,7 +53,7 @@ def deployment_memo(state: DeploymentState) -> dict[str, Any]:
         "revision": rollout.revision,
         "rollout": rollout.state,
         "hourly_usd": None if usd is None else str(usd),
-        "reason": (rollout.reason or state.reason)[:SHOWN],
+        "reason": reason_in_short(state)[:SHOWN],
         "owner": state.owner,
         "created_at": _text(state.created_at),
         "delete_accepted_at": _text(state.delete_accepted_at),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
 from garrison.domain.accelerators import names_kind
-from garrison.domain.fitting import fits_never, serves, suits
+from garrison.domain.fitting import dominant_share, fits_never, serves, suits
 from garrison.models.resources import Resources
 
 GIB = 2**30
@@ -167,3 +168,21 @@ def test_one_machine_must_meet_all_of_a_need() -> None:
 
 def test_where_no_machine_is_known_nothing_is_ruled_out() -> None:
     assert fits_never(need(8), []) is None
+
+
+@pytest.mark.parametrize(
+    ("need", "share"),
+    [
+        (Resources(), Fraction(0)),
+        (Resources(cpu_milli=1000, memory_bytes=8 * GIB), Fraction(1, 4)),
+        (Resources(cpu_milli=1000, accelerators=1), Fraction(1, 2)),
+    ],
+    ids=["nothing", "a quarter of the memory", "one of two accelerators"],
+)
+def test_a_replica_has_the_largest_share_of_anything_that_it_needs(
+    need: Resources, share: Fraction
+) -> None:
+    machine = Resources(cpu_milli=8000, memory_bytes=32 * GIB, accelerators=2)
+
+    assert dominant_share(need, machine) == share
+    assert dominant_share(need, Resources()) == 0

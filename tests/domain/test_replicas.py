@@ -560,3 +560,13 @@ def test_a_deleted_deployment_ends_once_each_pool_has_answered_its_farewell() ->
     assert (before, after) == (False, True)
     assert (world.running, world.state.replicas) == ({}, {})
     assert all(pool.demand is not None and pool.demand.closing for pool in world.pools.values())
+
+
+def test_what_changes_while_a_pool_is_being_told_is_told_at_once() -> None:
+    world = settled(1)
+    told = protocol.demand_to(world.state, A)
+    protocol.take(world.state, placed_on(world), now=world.now)
+
+    protocol.note_told(world.state, told, A, found=True, now=world.now)
+
+    assert world.state.pools[A].tell_due == world.now

@@ -52,5 +52,7 @@ async def test_scaling_to_one_buys_a_machine_and_to_zero_gives_it_back(
     assert replica.state is ReplicaState.READY
     assert (replica.node, ran) == (node.name, [replica.name])
     assert [one.replica for one in node.replicas] == [replica.name]
+    assert up.hourly_usd is not None
+    assert 0 < up.hourly_usd <= (node.usd_per_hour or 0)
     assert empty.hourly_usd == 0
     assert pools.story.machines() == []
