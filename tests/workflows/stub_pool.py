@@ -40,6 +40,7 @@ from garrison.models.placement import (
     PoolSummary,
 )
 from garrison.models.queues import TASK_QUEUE
+from garrison.models.resources import Resources
 from garrison.workers.main import now_utc
 from garrison.workflows.deployment import DeploymentWorkflow
 from tests.workflows.conftest import SOON, Story
@@ -191,7 +192,9 @@ class DeploymentStory:
     def spec(self, *pools: str, **fields: Any) -> DeploymentSpec:
         given: dict[str, Any] = {
             "id": self.name,
-            "template": ReplicaTemplate(command=("serve",), port=8000),
+            "template": ReplicaTemplate(
+                command=("serve",), port=8000, resources=Resources(cpu_milli=1000)
+            ),
             "autoscale": AutoscaleConfig(max_replicas=3),
             "nodepools": tuple(
                 DeploymentPool(compute_cluster=self.key, nodepool=pool) for pool in pools
