@@ -140,6 +140,10 @@ def check_update(state: DeploymentState, request: DeploymentRequest) -> None:
     check_spec(state, request.spec)
 
 
+KEPT = "as before the update; nothing says that fewer would do"
+"""Why a count stays above a minimum that was lowered."""
+
+
 def accept_create(
     state: DeploymentState, request: DeploymentRequest, *, now: datetime
 ) -> DeploymentAck:
@@ -157,6 +161,13 @@ def accept_update(
 ) -> DeploymentAck:
     """Take a changed spec; another template is a new revision, which replaces the older ones."""
     before = state.revision
+    if (
+        state.fixed is None
+        and state.enabled
+        and state.desired > request.spec.autoscale.min_replicas
+    ):
+        # A lower minimum says nothing of the load: what runs is kept until something does.
+        state.target, state.target_reason = state.desired, KEPT
     _take_spec(state, request.spec)
     resume(state, now=now)
     rolled = state.revision != before

@@ -153,6 +153,7 @@ def _decide(state: DeploymentState, now: datetime) -> None:
         fixed=state.fixed,
         fixed_by=state.fixed_by,
         target=state.target,
+        target_reason=state.target_reason,
         deleting=state.delete_accepted_at is not None,
     )
     desired = decide_desired(wishes)

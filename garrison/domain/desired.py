@@ -21,7 +21,7 @@ class Wishes:
 
     Attributes:
         fixed: The count that a person holds, and `fixed_by` who that is.
-        target: What autoscaling wants, None where nothing has decided.
+        target: What autoscaling wants, None where nothing has decided, and why.
     """
 
     autoscale: AutoscaleConfig
@@ -30,6 +30,7 @@ class Wishes:
     fixed: int | None = None
     fixed_by: str = ""
     target: int | None = None
+    target_reason: str = ""
     deleting: bool = False
 
 
@@ -44,7 +45,8 @@ def decide_desired(wishes: Wishes) -> Desired:
     least = wishes.autoscale.min_replicas
     if wishes.target is None or wishes.target <= least:
         return _bounded(least, f"min_replicas is {least}", wishes)
-    return _bounded(wishes.target, f"autoscaling wants {wishes.target}", wishes)
+    reason = wishes.target_reason or f"autoscaling wants {wishes.target}"
+    return _bounded(wishes.target, reason, wishes)
 
 
 def _bounded(count: int, reason: str, wishes: Wishes) -> Desired:

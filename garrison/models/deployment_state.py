@@ -137,7 +137,7 @@ class DeploymentState(Message):
         accepted_at: When the spec was first accepted.
         revision: Of the template; `templates` has those of all revisions that replicas run.
         fixed: The count that `scale` holds, `fixed_by` whose word it is.
-        target: What autoscaling wants, None while nothing has decided.
+        target: What autoscaling wants, None while nothing has decided; `target_reason` says why.
         desired: Replicas wanted, as last decided; `reason` says why.
         changed: What a person last changed, in words.
         replicas: By id.
@@ -164,6 +164,7 @@ class DeploymentState(Message):
     fixed: int | None = None
     fixed_by: str = ""
     target: int | None = None
+    target_reason: str = ""
     desired: int = 0
     reason: str = ""
     replicas: dict[str, Replica] = Field(default_factory=dict)

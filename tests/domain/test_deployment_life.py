@@ -138,3 +138,24 @@ def test_a_disabled_deployment_keeps_its_count_for_later() -> None:
 
     assert (while_disabled, state.desired) == (0, 2)
     assert life.status_of(state) == "enabled"
+
+
+@pytest.mark.parametrize(
+    ("change", "kept"),
+    [
+        pytest.param({"min_replicas": 0, "max_replicas": 1}, 1, id="a lower minimum"),
+        pytest.param({"min_replicas": 0, "max_replicas": 0}, 0, id="a maximum of none"),
+    ],
+)
+def test_a13_an_update_of_the_bounds_alone_takes_no_replica_away_that_they_allow(
+    change: dict[str, int], kept: int
+) -> None:
+    state = created(autoscale=AutoscaleConfig(min_replicas=1, max_replicas=1))
+    advance(state, now=NOW)
+    before = state.desired
+
+    life.accept_update(state, asked(spec(autoscale=AutoscaleConfig(**change))), now=NOW)
+    advance(state, now=NOW)
+
+    assert (before, state.desired) == (1, kept)
+    assert state.revision == 1

@@ -95,7 +95,7 @@ def test_a_statement_is_said_again_until_it_is_acknowledged() -> None:
         (ErrorCode.INSUFFICIENT_CAPACITY, "SpotMaxPriceTooLow: below the spot price"),
     ],
 )
-def test_on_demand_is_bought_in_the_same_pass_when_spot_is_refused(
+def test_a12_on_demand_is_bought_in_the_same_pass_when_spot_is_refused(
     code: ErrorCode, words: str
 ) -> None:
     world = PoolWorld(offers=BOTH, capacity_types=(SPOT, ON_DEMAND), max_instances=1)
@@ -111,7 +111,7 @@ def test_on_demand_is_bought_in_the_same_pass_when_spot_is_refused(
     assert world.place("d", "r1").state is PlacementState.PLACED
 
 
-def test_a_configuration_error_does_not_fall_back_and_is_shown() -> None:
+def test_a12_a_configuration_error_does_not_fall_back_and_is_shown() -> None:
     world = PoolWorld(offers=BOTH, capacity_types=(SPOT, ON_DEMAND), max_instances=4)
     world.stock = refuse(ErrorCode.PROVIDER_AUTH, "UnauthorizedOperation: not allowed", SPOT)
     world.run()
@@ -164,7 +164,7 @@ def test_a_refused_offer_is_left_alone_for_half_an_hour() -> None:
 # Case A15
 
 
-def test_ten_deployments_at_once_never_pass_the_limit() -> None:
+def test_a15_ten_deployments_at_once_never_pass_the_maximum() -> None:
     world = PoolWorld(max_instances=3)
     world.run()
     for number in range(10):
@@ -179,7 +179,7 @@ def test_ten_deployments_at_once_never_pass_the_limit() -> None:
     assert {one.reason for one in waiting} == {"pool at max (3)"}
 
 
-def test_machines_that_never_get_ready_count_against_the_limit() -> None:
+def test_a15_machines_that_never_get_ready_count_against_the_limit() -> None:
     world = PoolWorld(max_instances=3)
     world.boots = False
     world.run()
@@ -211,7 +211,7 @@ def test_a_purchase_of_unknown_outcome_counts_until_it_is_proven_empty() -> None
 # Case A16
 
 
-def test_a_fixed_pool_is_made_once_and_never_remade() -> None:
+def test_a16_a_fixed_pool_is_made_once_and_never_remade() -> None:
     world = PoolWorld(min_instances=2, max_instances=2, release_after=300)
 
     world.run(3 * HOUR)
@@ -219,7 +219,7 @@ def test_a_fixed_pool_is_made_once_and_never_remade() -> None:
     assert (world.bought, world.deleted) == (2, 0)
 
 
-def test_idle_machines_go_down_to_the_minimum_and_no_further() -> None:
+def test_a16_idle_machines_go_down_to_the_minimum_and_no_further() -> None:
     world = PoolWorld(min_instances=1, max_instances=3, release_after=300)
     world.run()
     world.want("d", "r1", "r2", "r3")

@@ -56,7 +56,7 @@ async def test_a_replica_gets_a_machine_which_goes_when_it_is_withdrawn(pools: P
     assert pools.story.machines() == []
 
 
-async def test_ten_deployments_at_once_never_pass_the_limit(pools: PoolStory) -> None:
+async def test_a15_ten_deployments_at_once_never_pass_the_maximum(pools: PoolStory) -> None:
     async with pools.working():
         await pools.begin(max_instances=3)
         ids = [pools.deploy(f"d{number}", "r") for number in range(10)]
@@ -70,7 +70,7 @@ async def test_ten_deployments_at_once_never_pass_the_limit(pools: PoolStory) ->
     assert status.desired == 3
 
 
-async def test_on_demand_is_bought_at_once_when_spot_is_refused(pools: PoolStory) -> None:
+async def test_a12_on_demand_is_bought_at_once_when_spot_is_refused(pools: PoolStory) -> None:
     pools.story.fault(Call.LAUNCH, Fault.ERROR, code="MaxSpotInstanceCountExceeded", times=1)
     async with pools.working():
         await pools.begin(capacity_types=("spot", "on_demand"), max_instances=1)
