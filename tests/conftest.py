@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,16 @@ from temporalio.client import Client
 from temporalio.testing import WorkflowEnvironment
 
 from garrison.failures import DATA_CONVERTER
+from garrison.workers import main
 from garrison.workflows.visibility import ALL_KEYS
 
 # The same examples each time, so that a red run is a change's fault; `explore` looks for new ones.
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=2_000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+# Hundreds of workers stop in these tests, and each would wait a second for its watch.
+main.WATCH_GRACE = timedelta(milliseconds=50)
 
 BIN = Path(sys.executable).parent
 

@@ -436,4 +436,5 @@ class WatchActivities:
         asked = watcher.next_ask_at
         if asked is None:
             return pause
-        return max(min(pause, asked - self._clock()), timedelta(seconds=1))
+        soonest = min(self._busy_interval, timedelta(seconds=1))
+        return max(min(pause, asked - self._clock()), soonest)

@@ -6,7 +6,15 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from garrison.domain.pool_choice import PoolChoice, order_pools
-from garrison.domain.replicas import assign, change, is_draining, node_of, settle, withdraw
+from garrison.domain.replicas import (
+    assign,
+    change,
+    has_place,
+    is_draining,
+    node_of,
+    settle,
+    withdraw,
+)
 from garrison.domain.resource_ids import nodepool_workflow_id
 from garrison.models.deployment import DeploymentPool, DeploymentSpec, SchedulingChoice
 from garrison.models.deployment_state import DeploymentState, PoolTalk, Replica
@@ -14,8 +22,12 @@ from garrison.models.deployment_state import DeploymentState, PoolTalk, Replica
 FIRST_WORD = timedelta(seconds=5)
 """How long a pool may take to say what it is like before others are chosen without it."""
 
-BACK_AFTER = timedelta(minutes=10)
-"""A pool that was left because it was full is not tried again before."""
+BACK_AFTER = timedelta(seconds=30)
+LONGEST_BACK_AFTER = timedelta(minutes=10)
+"""A pool that was left because it was full is not tried again before, though it has room again.
+
+Twice as long with each move, lest two pools that are wrong about themselves play ball.
+"""
 
 
 def pool_ids(spec: DeploymentSpec) -> dict[str, DeploymentPool]:
@@ -51,10 +63,10 @@ def words_due_at(state: DeploymentState, *, now: datetime) -> datetime | None:
 def back_at(state: DeploymentState, *, now: datetime) -> datetime | None:
     """Return when a pool that a waiting replica left may be tried again, None without one."""
     times = (
-        left + BACK_AFTER
+        _back_at(replica, pool)
         for replica in state.replicas.values()
         if replica.leaving is None and replica.withdrawn is None and _is_stranded(state, replica)
-        for left in replica.left.values()
+        for pool in replica.left
     )
     return min((time for time in times if time > now), default=None)
 
@@ -82,7 +94,8 @@ def _leave_pool(state: DeploymentState, replica: Replica, now: datetime) -> None
     if replica.placed:  # it never moves: its successor is another replica
         change(state, replica.id, leaving="its pool has no room for it any more")
     else:
-        change(state, replica.id, left={**replica.left, replica.pool: now})
+        left = {**replica.left, replica.pool: now}
+        change(state, replica.id, left=left, moves=replica.moves + 1)
     withdraw(state, replica.id)
 
 
@@ -93,8 +106,8 @@ def _is_stranded(state: DeploymentState, replica: Replica) -> bool:
     if replica.pool not in _pools_of(state):
         return True
     talk = state.pools[replica.pool]
-    answered = replica.placement is not None and not is_draining(replica)
-    return talk.pool_closing or (answered and talk.summary is not None and talk.summary.full)
+    waits = replica.placement is not None and not is_draining(replica) and not has_place(replica)
+    return talk.pool_closing or (waits and talk.summary is not None and talk.summary.full)
 
 
 def _better_pool(state: DeploymentState, replica: Replica, now: datetime) -> str | None:
@@ -106,7 +119,12 @@ def _better_pool(state: DeploymentState, replica: Replica, now: datetime) -> str
 
 
 def _was_left(replica: Replica, pool: str, now: datetime) -> bool:
-    return pool in replica.left and now < replica.left[pool] + BACK_AFTER
+    return pool in replica.left and now < _back_at(replica, pool)
+
+
+def _back_at(replica: Replica, pool: str) -> datetime:
+    doublings = min(max(replica.moves - 1, 0), 10)
+    return replica.left[pool] + min(BACK_AFTER * (1 << doublings), LONGEST_BACK_AFTER)
 
 
 def _pools_of(state: DeploymentState) -> dict[str, DeploymentPool]:

@@ -25,6 +25,7 @@ from garrison.domain.desired import Wishes, decide_desired
 from garrison.domain.replicas import (
     can_start,
     change,
+    has_place,
     is_draining,
     is_ready,
     node_of,
@@ -186,12 +187,11 @@ def member_changes(state: DeploymentState, *, now: datetime) -> Changes:
         leaving=len(leaving),
         homeless=not has_open_pool(state),
     )
-    return plan_members([_member(state, replica, pools) for replica in wanted], goal, now=now)
+    return plan_members([_member(replica, pools) for replica in wanted], goal, now=now)
 
 
-def _member(state: DeploymentState, replica: Replica, pools: Container[str]) -> Member:
+def _member(replica: Replica, pools: Container[str]) -> Member:
     elsewhere = replica.pool is not None and replica.pool not in pools
-    talk = state.pools.get(replica.pool or "")
     waits = replica.waiting_since or replica.created_at
     return Member(
         key=replica.id,
@@ -199,8 +199,8 @@ def _member(state: DeploymentState, replica: Replica, pools: Container[str]) -> 
         revision=replica.revision,
         ready=is_ready(replica),
         draining=is_draining(replica) or (elsewhere and node_of(replica) is not None),
-        doomed=talk is not None and talk.pool_closing and is_draining(replica),
-        waiting_since=None if node_of(replica) is not None else waits,
+        doomed=replica.placement is not None and replica.placement.must_go,
+        waiting_since=None if has_place(replica) else waits,
     )
 
 

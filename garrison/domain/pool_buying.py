@@ -30,9 +30,15 @@ from garrison.domain.pool_places import (
 from garrison.domain.pool_seats import CLOSING, change_seat, seats_on, used_machines, waiting_reason
 from garrison.errors import ErrorCode
 from garrison.models.nodepool import PoolOffer
-from garrison.models.nodepool_state import Customer, Machine, MachineState, NodepoolState
+from garrison.models.nodepool_state import (
+    Customer,
+    Machine,
+    MachineState,
+    NodepoolState,
+    Seat,
+)
 from garrison.models.offer import CapacityType
-from garrison.models.placement import PoolSummary
+from garrison.models.placement import PoolSummary, ReplicaDemand
 
 PRICES_HOLD = timedelta(minutes=15)
 """How old a price may be at which something is bought."""
@@ -228,7 +234,8 @@ def balance(state: NodepoolState, market: Market | None, *, now: datetime) -> No
         for spared in (*count.release, *count.drain):
             machine = state.machines[spared.name]
             if machine.state is not MachineState.REQUESTED:
-                drain(state, spared.name, spared.reason, now=now)
+                lowered = spared in count.drain
+                drain(state, spared.name, spared.reason, now=now, must_go=lowered)
         state.release_at = count.next_at
         state.desired = count_pool(state, now=now, wanted=_missing(state, now)).desired
     used = used_machines(state)
@@ -273,21 +280,22 @@ def forgive(state: NodepoolState, *, now: datetime) -> None:
         state.strikes, state.last_strike_at, state.buy_after = 0, None, None
 
 
-def summarize(state: NodepoolState, market: Market | None) -> dict[str, PoolSummary]:
+def summarize(
+    state: NodepoolState, market: Market | None, *, now: datetime
+) -> dict[str, PoolSummary]:
     """Return for each customer what it needs to know to choose between pools."""
     assert state.spec is not None
     best = min(market.kinds, key=lambda kind: kind.rank, default=None) if market else None
-    bins = bins_of(state)
-    takes_more: dict[Item, bool] = {}  # by the replica that is asked about, mostly all alike
+    asked = _Room(state, market, bins_of(state), held_up=bool(hold_reason(state, now=now)))
     summary = PoolSummary(
         provider=state.provider or "",
         region=state.region,
         usd_per_hour=best.usd_per_hour if best is not None and room_left(state) else None,
-        utilization=_utilization(bins),
+        utilization=_utilization(asked.bins),
         capacity_types=state.spec.capacity_types,
     )
     return {
-        uid: summary.replace(full=_is_full(state, customer, market, bins, takes_more))
+        uid: summary.replace(full=_is_full(state, customer, asked))
         for uid, customer in state.customers.items()
     }
 
@@ -302,28 +310,43 @@ def _utilization(bins: Sequence[Bin]) -> Decimal:
     return Decimal(0)
 
 
-def _is_full(
-    state: NodepoolState,
-    customer: Customer,
-    market: Market | None,
-    bins: Sequence[Bin],
-    takes_more: dict[Item, bool],
-) -> bool:
+class _Room:
+    """Whether one more replica finds room; asked once for each of its kind, mostly all alike."""
+
+    def __init__(
+        self, state: NodepoolState, market: Market | None, bins: Sequence[Bin], *, held_up: bool
+    ) -> None:
+        self.bins = bins
+        self._kinds = market.kinds if market is not None else ()
+        self._left = room_left(state)
+        self._unknown = bool(self._left) and state.market.asked_at is None
+        self._held_up = held_up
+        self._known: dict[tuple[Item, int], bool] = {}
+
+    def is_there(self, demand: ReplicaDemand, *, soon: bool) -> bool:
+        """Return whether a replica finds room; `soon` counts no purchase that is put off."""
+        if self._unknown:
+            return True
+        room = 0 if soon and self._held_up else self._left
+        like = replace(item_of("", Seat(demand=demand)), key="")
+        if (like, room) not in self._known:
+            self._known[like, room] = not pack([like], self.bins, self._kinds, room=room).unplaced
+        return self._known[like, room]
+
+
+def _is_full(state: NodepoolState, customer: Customer, room: _Room) -> bool:
     """Return whether one more replica like those of a customer would have to wait."""
     assert state.spec is not None
     if is_closing(state) or not state.spec.max_instances:
         return True
-    if market is None:
+    if waiting_reason(state):
         return False
-    waits = any(seat.machine is None for seat in customer.seats.values())
-    if waits or not customer.seats:
-        return waits and not state.wants_offers
-    if room_left(state) and state.market.asked_at is None:
-        return False
-    like = replace(item_of("", next(iter(customer.seats.values()))), key="")
-    if like not in takes_more:
-        takes_more[like] = not pack([like], bins, market.kinds, room=room_left(state)).unplaced
-    return not takes_more[like]
+    if any(seat.machine is None for seat in customer.seats.values()):
+        return not state.wants_offers
+    if customer.turned_away is not None:
+        return not room.is_there(customer.turned_away, soon=True)
+    seat = next(iter(customer.seats.values()), None)
+    return seat is not None and not room.is_there(seat.demand, soon=False)
 
 
 def idle_since(state: NodepoolState) -> datetime | None:

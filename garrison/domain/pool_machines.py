@@ -161,11 +161,16 @@ def needs_preparing(machine: Machine) -> bool:
     return machine.prepared is None or machine.prepared.incarnation < machine.node.incarnation
 
 
-def drain(state: NodepoolState, name: str, why: str, *, now: datetime) -> None:
+def drain(
+    state: NodepoolState, name: str, why: str, *, now: datetime, must_go: bool = False
+) -> None:
     """Have a machine take nothing new, and go once it is empty."""
-    if state.machines[name].state in {MachineState.DRAINING, MachineState.TERMINATING}:
+    machine = state.machines[name]
+    if machine.state is MachineState.DRAINING and must_go and not machine.must_go:
+        change(state, name, must_go=True, why=why)
+    if machine.state in {MachineState.DRAINING, MachineState.TERMINATING}:
         return
-    change(state, name, state=MachineState.DRAINING, why=why)
+    change(state, name, state=MachineState.DRAINING, why=why, must_go=must_go)
     add_event(state, "NodeDraining", why, now=now, about=name)
 
 

@@ -126,7 +126,7 @@ def settle(state: NodepoolState, *, now: datetime) -> None:
         state.last_used_at = now
     if is_closing(state):
         state.desired = 0
-    make_statements(state, summarize(state, market), now=now)
+    make_statements(state, summarize(state, market, now=now), now=now)
     state.observed_generation = state.generation
 
 

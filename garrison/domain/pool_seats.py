@@ -97,7 +97,14 @@ def sync_seats(state: NodepoolState) -> None:
             for replica, demand in wanted.items()
         }
         if seats != customer.seats:
-            state.customers[uid] = customer.replace(seats=seats)
+            away = None if seats else _turned_away(customer)
+            state.customers[uid] = customer.replace(seats=seats, turned_away=away)
+
+
+def _turned_away(customer: Customer) -> ReplicaDemand | None:
+    """Return one of the replicas that a customer withdraws while they wait for a machine."""
+    waiting = (seat.demand for seat in customer.seats.values() if seat.machine is None)
+    return next(waiting, None)
 
 
 def change_seat(state: NodepoolState, uid: str, replica: str, **changes: object) -> None:
@@ -208,7 +215,11 @@ def make_statements(
         )
         named = {one.machine: state.statements for one in placements if one.machine is not None}
         state.customers[uid] = customer.replace(
-            said=statement, named={**customer.named, **named}, tells=0, tell_due=now
+            said=statement,
+            named={**customer.named, **named},
+            turned_away=customer.turned_away if summaries[uid].full else None,
+            tells=0,
+            tell_due=now,
         )
 
 
@@ -225,6 +236,7 @@ def _placement(state: NodepoolState, seat: Seat) -> Placement:
             replica=replica,
             state=PlacementState.LOST if seat.lost else PlacementState.PENDING,
             reason=seat.reason if machine is None else STARTING,
+            coming=machine is not None,
         )
     draining = is_closing(state) or machine.state is MachineState.DRAINING
     why = CLOSING if is_closing(state) else machine.why
@@ -237,6 +249,7 @@ def _placement(state: NodepoolState, seat: Seat) -> Placement:
         devices=seat.devices,
         workload=next((work for work in machine.workloads if work.name == replica), None),
         usd_per_hour=_share_of_price(machine, seat.demand),
+        must_go=is_closing(state) or machine.must_go,
         reason=why if draining else "",
     )
 

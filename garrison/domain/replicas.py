@@ -42,6 +42,12 @@ def node_of(replica: Replica) -> Node | None:
     return placement.node
 
 
+def has_place(replica: Replica) -> bool:
+    """Return whether a replica has a node, or one that is on its way for it."""
+    placement = replica.placement
+    return node_of(replica) is not None or (placement is not None and placement.coming)
+
+
 def is_draining(replica: Replica) -> bool:
     """Return whether a replica's node will go."""
     return replica.placement is not None and replica.placement.state is PlacementState.DRAINING
@@ -298,7 +304,7 @@ def _take_placement(state: DeploymentState, pool: str, placement: Placement, now
         replica.id,
         run=run,
         placed=replica.placed or node is not None,
-        waiting_since=None if node is not None else replica.waiting_since or now,
+        waiting_since=None if has_place(replica) else replica.waiting_since or now,
         trouble=replica.trouble if run is not None or node is None else None,
     )
 

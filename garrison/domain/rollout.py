@@ -4,9 +4,9 @@ A replica is to be replaced when it runs an older revision, or its node will go.
 made first, beyond the count if need be: one more than desired in a rollout, one more than
 `max_replicas` for a node that will go. Only when the successor answers is the old one taken away;
 or when it found no place for 5 minutes, so that the old one's place becomes free. One that does
-not answer serves nobody and is not waited for. In a nodepool that is being deleted all of them go
-after those 5 minutes, or at once where no other nodepool could take a successor: who deletes the
-last nodepool of a deployment wants its machines gone.
+not answer serves nobody and is not waited for. Where a person decided that the node goes, as its
+nodepool is deleted or its limit lowered, all of them go after those 5 minutes, or at once where no
+nodepool is left that could take a successor.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Member:
         number: Rises with age's opposite: a younger one has a higher number.
         ready: It answers.
         draining: Its node will go.
-        doomed: Its nodepool is being deleted, which its staying on would only put off.
+        doomed: A person decided that its node goes, which its staying on would only put off.
         waiting_since: Since when it has no node, None while it has one.
     """
 
@@ -92,7 +92,7 @@ def plan_members(members: Sequence[Member], goal: Goal, *, now: datetime) -> Cha
         remove=(
             *((member.key, f"only {goal.desired} wanted") for member in surplus),
             *((member.key, _why_replaced(member)) for member in replaced),
-            *((member.key, "its nodepool is being deleted") for member in evicted),
+            *((member.key, "its node must go") for member in evicted),
             *((member.key, "its successor finds no place") for member in early),
         ),
         again_at=_again_at(old, good, goal, now),

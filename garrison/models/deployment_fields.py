@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from garrison.models.autoscale import PRESETS, AutoscalePreset
 from garrison.models.base import Model, Name
 from garrison.models.deployment import SchedulingChoice
 from garrison.models.elastic_fields import (
+    MAX_COUNT,
     ComputeClusterRef,
     Count,
     Description,
@@ -37,13 +40,30 @@ Choice = Annotated[
     SchedulingChoice | None,
     chosen(_SCHEDULING_CHOICES, f"a number or name of: {_SCHEDULING_WORDS}"),
 ]
+Preset = Annotated[
+    AutoscalePreset,
+    chosen({str(one): one for one in AutoscalePreset}, f"one of: {', '.join(AutoscalePreset)}"),
+]
+_PRESET_KNOBS: dict[str, dict[str, Any]] = {
+    str(preset): {
+        f"{knob}_seconds" if isinstance(value, timedelta) else knob: (
+            int(value.total_seconds()) if isinstance(value, timedelta) else value
+        )
+        for knob, value in knobs.items()
+    }
+    for preset, knobs in PRESETS.items()
+}
 ModelPart = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,128}$")]
 """Of a model's name `user/app/model`."""
 
 
 class AutoscaleBlock(Model):
-    """How many replicas there may be, and how they follow the load."""
+    """How many replicas there may be, and how they follow the load.
 
+    A preset sets the delays and the hold, and what is written beside it goes over that.
+    """
+
+    preset: Preset | None = None
     min_replicas: Count = 0
     max_replicas: Count = 5
     soft_min_replicas: Count = 0
@@ -51,8 +71,17 @@ class AutoscaleBlock(Model):
     scale_up_delay_seconds: WholeSeconds = 300
     scale_down_delay_seconds: WholeSeconds = 300
     scale_to_zero_delay_seconds: WholeSeconds = 1800
+    hold_boots: float = Field(default=0, ge=0, le=1000, allow_inf_nan=False)
+    concurrency: int = Field(default=16, ge=1, le=MAX_COUNT)
     disable_packing: bool | None = None
     enable_packing: bool | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _preset_first(cls, value: Any) -> Any:
+        name = value.get("preset") if isinstance(value, dict) else None
+        knobs = _PRESET_KNOBS.get(name.strip().casefold()) if isinstance(name, str) else None
+        return value if knobs is None else {**knobs, **value}
 
     @field_validator("max_replicas")
     @classmethod

@@ -64,7 +64,7 @@ class Replica(Message):
         starts: How often it was started, in any boot.
         restarted_at: The times in the last hour when it was started again after a failure.
         waiting_since: Since when it has no place, None while it has one.
-        left: Full pools that it moved away from, and when.
+        left: Full pools that it moved away from, and when; `moves` is how often.
         trouble: What a call about it fails with.
     """
 
@@ -82,6 +82,7 @@ class Replica(Message):
     restarted_at: tuple[Time, ...] = ()
     waiting_since: Time | None = None
     left: dict[str, Time] = Field(default_factory=dict)
+    moves: int = 0
     trouble: Blocked | None = None
 
 

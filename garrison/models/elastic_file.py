@@ -308,6 +308,8 @@ def _autoscale(block: AutoscaleBlock) -> AutoscaleConfig:
         scale_up_delay=timedelta(seconds=block.scale_up_delay_seconds),
         scale_down_delay=timedelta(seconds=block.scale_down_delay_seconds),
         scale_to_zero_delay=timedelta(seconds=block.scale_to_zero_delay_seconds),
+        hold_boots=block.hold_boots,
+        concurrency=block.concurrency,
         disable_packing=apart,
     )
 

@@ -41,6 +41,7 @@ class Machine(Message):
         called: The purchase was sent; from then on it may have an effect.
         call_ended_at: When our last call about it ended; what older passes lack says nothing.
         why: Of its draining or its end, in words.
+        must_go: It drains by a person's decision, also where its replicas find no other place.
         trouble: What our calls about it fail with.
     """
 
@@ -61,6 +62,7 @@ class Machine(Message):
     empty_since: Time | None = None
     cleanup: Cleanup | None = None
     why: str = ""
+    must_go: bool = False
     trouble: Blocked | None = None
 
 
@@ -89,6 +91,8 @@ class Customer(Message):
         said: The newest statement, None before the first.
         acknowledged: Generation of the last statement that it has taken.
         named: The last statement that placed something on a machine, by machine.
+        turned_away: A replica like those that it withdrew as there was no room for them; it is told
+            once there is.
         tells: How often the newest statement was told.
         tell_due: When it is told (again), None while nothing is left to say.
     """
@@ -98,6 +102,7 @@ class Customer(Message):
     said: Placements | None = None
     acknowledged: int = 0
     named: dict[str, int] = Field(default_factory=dict)
+    turned_away: ReplicaDemand | None = None
     tells: int = 0
     tell_due: Time | None = None
 

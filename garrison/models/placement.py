@@ -80,6 +80,9 @@ class Placement(Message):
         usd_per_hour: Its share of the node's price: that of the resource of which it needs the
             largest part; all of it for an exclusive one. None where the price is unknown.
         reason: In words for people: `pool at max (3)`, `no spot capacity`, `starting a node`.
+        coming: A machine that is kept for it is on its way; it need not look elsewhere.
+        must_go: A person decided that the node goes (the pool is deleted, its limit was lowered),
+            so `draining` ends though no successor finds a place.
     """
 
     replica: str
@@ -91,6 +94,8 @@ class Placement(Message):
     workload: WorkloadStatus | None = None
     usd_per_hour: Money | None = None
     reason: str = ""
+    coming: bool = False
+    must_go: bool = False
 
 
 class PoolSummary(Message):

@@ -47,6 +47,8 @@ from garrison.workflows.provider_watch import ProviderWatchWorkflow
 KEEP_WATCHES_EVERY = timedelta(seconds=30)
 STICKY_TIMEOUT = timedelta(seconds=2)
 GRACE = timedelta(seconds=10)
+WATCH_GRACE = timedelta(seconds=1)
+"""A watch never ends by itself, so that this passes whenever a worker stops."""
 HEARTBEAT_THROTTLE = timedelta(seconds=3)
 """A cancel reaches an activity with its next heartbeat, so a terminate must not wait for long."""
 WORKFLOW_TASKS = 20
@@ -359,5 +361,5 @@ def _watch_worker(
         interceptors=[metrics.interceptor],
         max_concurrent_activities=50,
         max_heartbeat_throttle_interval=_throttle(parts.settings),
-        graceful_shutdown_timeout=timedelta(seconds=1),
+        graceful_shutdown_timeout=WATCH_GRACE,
     )

@@ -15,6 +15,8 @@ from typing import Any
 
 from temporalio.service import RPCError
 
+from tests.chaos.elastic_plan import make_elastic_plan
+from tests.chaos.elastic_run import run_elastic_plan
 from tests.chaos.judge import Kind, Violation
 from tests.chaos.nursery import Nursery
 from tests.chaos.plan import make_plan
@@ -43,6 +45,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="of the first run; the others count on from it")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
     parser.add_argument("--keep", action="store_true", help="keep the folders of good runs too")
+    parser.add_argument(
+        "--elastic", action="store_true", help="nodepools and deployments instead of clusters"
+    )
     parser.add_argument("--break", dest="sabotage", choices=sorted(SABOTAGES))
     return parser.parse_args()
 
@@ -55,7 +60,7 @@ async def _runs(first: int, options: argparse.Namespace) -> list[Result]:
 
         async def run(seed: int) -> Result:
             async with places:
-                return await _run(seed, nursery, options.sabotage, keep=options.keep)
+                return await _run(seed, nursery, options)
 
         return await asyncio.gather(*(run(first + number) for number in range(options.runs)))
 
@@ -66,26 +71,32 @@ def _pass_over(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None
         loop.default_exception_handler(context)
 
 
-async def _run(seed: int, nursery: Nursery, sabotage: str | None, *, keep: bool) -> Result:
-    plan = make_plan(seed)
+async def _run(seed: int, nursery: Nursery, options: argparse.Namespace) -> Result:
     folder = Path(tempfile.mkdtemp(prefix=f"garrison-chaos-{seed}-"))
     try:
-        result = await run_plan(plan, folder, nursery, sabotage=sabotage)
+        result = await _result(seed, folder, nursery, options)
     except Exception as error:  # a harness that fails proves nothing, and must say so
         text = "".join(traceback.format_exception(error))
         broken = Violation(Kind.OTHER, f"the harness failed:\n{text}")
-        result = Result(seed, len(plan.clusters), 0, 0, 0, 0.0, (broken,))
+        result = Result(seed, 0, 0, 0, 0, 0.0, (broken,))
     except asyncio.CancelledError:
         shutil.rmtree(folder)
         raise
     _say(_line(result))
     for violation in result.violations:
         _say(f"{'':>10} {violation.kind}: {violation.what}")
-    if result.violations or keep:
+    if result.violations or options.keep:
         _say(f"{'':>10} logs and files: {folder}")
     else:
         shutil.rmtree(folder)
     return result
+
+
+async def _result(seed: int, folder: Path, nursery: Nursery, options: argparse.Namespace) -> Result:
+    if options.elastic:
+        plan = make_elastic_plan(seed)
+        return await run_elastic_plan(plan, folder, nursery, sabotage=options.sabotage)
+    return await run_plan(make_plan(seed), folder, nursery, sabotage=options.sabotage)
 
 
 def _line(result: Result) -> str:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from decimal import Decimal
-from typing import TypeVar
 
 from temporalio.client import Client
 
@@ -15,12 +13,8 @@ from garrison.client.clusters import Clusters
 from garrison.domain.cluster_call import cluster_workflow_id
 from garrison.errors import (
     ConflictPhase,
-    ErrorCode,
     GarrisonError,
     NotFound,
-    ServiceUnreachable,
-    TooManyRequests,
-    WaitTimeout,
 )
 from garrison.models.cluster import ClusterSpec
 from garrison.models.cluster_messages import TerminateAck, TerminateRequest
@@ -29,21 +23,11 @@ from garrison.models.cluster_status import ClusterStatus, QuoteStatus
 from garrison.providers.simulated.console import SimulatedConsole
 from garrison.settings import Settings
 from tests.chaos import plan as steps
+from tests.chaos.asking import ANSWER_WITHIN, AWAY, Asker
 from tests.chaos.diary import Diary
 from tests.chaos.facts import Ack
 from tests.chaos.stage import Stage
 from tests.chaos.truth import Truth
-
-T = TypeVar("T")
-
-ANSWER_WITHIN = timedelta(seconds=3)
-"""A client's patience with one try, short enough that kills make it try again."""
-
-ANSWERED_AT_LAST = 60.0
-STEP_WITHIN = 10.0
-"""How long a story waits for what it hopes for; then it goes on, as a person would."""
-
-AWAY = (ServiceUnreachable, TooManyRequests, WaitTimeout)
 
 
 class NotingClusters(Clusters):
@@ -72,7 +56,7 @@ class Driver:
     ) -> None:
         self.plan = plan
         self.acks: list[Ack] = []
-        self.complaints: list[str] = []
+        self.asker = Asker(plan.name, diary)
         self._clusters = clusters
         self._console = console
         self._truth = truth
@@ -112,7 +96,7 @@ class Driver:
             command=("sleep", "600") if self.plan.command else None,
         )
         request_id = uuid.uuid4().hex
-        answer = await self._asked(lambda: self._clusters.quote(spec, request_id=request_id))
+        answer = await self.asker.asked(lambda: self._clusters.quote(spec, request_id=request_id))
         if answer is not None:
             self._quote = answer
 
@@ -164,7 +148,7 @@ class Driver:
         request_id: str = "",
         automatic: bool | None = None,
     ) -> None:
-        first = await self._asked(call)
+        first = await self.asker.asked(call)
         if first is None:
             return
         signalled = request_id in self._clusters.signalled
@@ -172,55 +156,25 @@ class Driver:
         self._diary.note(self.plan.name, f"{verb} of {uid} is acknowledged, signalled={signalled}")
         self.acks.append(Ack(verb, uid, at, by_signal=signalled, automatic=automatic))
         for _ in range(repeats):
-            again = await self._asked(call)
+            again = await self.asker.asked(call)
             signalled |= request_id in self._clusters.signalled
             if again is not None and again != first and not signalled:
-                self.complaints.append(f"{self.plan.name}: {first} became {again} when repeated")
-
-    async def _asked(self, call: Callable[[], Awaitable[T]]) -> T | None:
-        """Return an answer, None when it is a refusal; ask again while nobody answers."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + ANSWERED_AT_LAST
-        while True:
-            try:
-                return await call()
-            except AWAY as error:
-                if loop.time() > end:
-                    self.complaints.append(f"{self.plan.name}: nobody answers: {error}")
-                    return None
-                self._diary.note(self.plan.name, f"asks again after: {error}")
-                await asyncio.sleep(0.2)
-            except GarrisonError as error:
-                self._diary.note(self.plan.name, f"is refused: {error.code}: {error}")
-                self._look_into(error)
-                return None
-            except Exception as error:  # what no client should ever meet
-                self.complaints.append(f"{self.plan.name}: {type(error).__name__}: {error}")
-                return None
-
-    def _look_into(self, error: GarrisonError) -> None:
-        text = f"{self.plan.name}: {error.code}: {error}"
-        if error.code is ErrorCode.INTERNAL and text not in self.complaints:
-            self.complaints.append(text)
+                self.asker.complaints.append(
+                    f"{self.plan.name}: {first} became {again} when repeated"
+                )
 
     async def _await(self, step: steps.Await) -> None:
         async def reached() -> bool:
             status = await self.status()
             return status is not None and status.phase in step.phases
 
-        await self._until(reached, every=0.3)
+        await self.asker.until(reached, every=0.3)
 
     async def _seen(self, step: steps.Seen) -> None:
         async def seen() -> bool:
             return self._truth.count(self._owner, step.call, step.moment) > 0
 
-        await self._until(seen, every=0.03)
-
-    async def _until(self, claim: Callable[[], Awaitable[bool]], *, every: float) -> None:
-        loop = asyncio.get_running_loop()
-        end = loop.time() + STEP_WITHIN
-        while loop.time() < end and not await claim():
-            await asyncio.sleep(every)
+        await self.asker.until(seen, every=0.03)
 
     async def status(self) -> ClusterStatus | None:
         """Return the cluster of now, None while nobody answers or there is none."""
@@ -228,7 +182,7 @@ class Driver:
             return await self._clusters.get(self.plan.name, uid=self.uid or None)
         except GarrisonError as error:
             if not isinstance(error, (*AWAY, NotFound)):
-                self._look_into(error)
+                self.asker.look_into(error)
             return None
 
     async def _rule(self, step: steps.Rule) -> None:

@@ -22,12 +22,17 @@ SLACK = timedelta(seconds=1)
 
 
 class Kind(StrEnum):
-    """Which promise is broken; `other` is a wrong bill, word or history."""
+    """Which promise is broken; `other` is a wrong bill, word or history.
+
+    The two that are about replicas concern nodepools and deployments only.
+    """
 
     DOUBLE_BUY = "double buy"
     LEAK = "leak"
     STUCK = "stuck"
     LOST_ACK = "lost acknowledgement"
+    DOUBLE_RUN = "double run"
+    LOST_REPLICA = "lost replica"
     OTHER = "other"
 
 
@@ -60,7 +65,7 @@ def _double_buys(facts: Facts) -> Iterator[Violation]:
     for (token, rank), count in Counter((m.token, m.rank) for m in facts.machines).items():
         if count > 1:
             yield Violation(Kind.DOUBLE_BUY, f"rank {rank} of {token} was bought {count} times")
-    for uid, machines in _by_uid(facts.machines).items():
+    for uid, machines in by_uid(facts.machines).items():
         life = facts.lives.get(uid)
         if life is not None:
             yield from _crowds(life, machines)
@@ -68,12 +73,12 @@ def _double_buys(facts: Facts) -> Iterator[Violation]:
 
 def _crowds(life: Life, machines: list[Machine]) -> Iterator[Violation]:
     wanted = life.plan.nodes
-    most = max(sum(_overlap(one, other) for other in machines) for one in machines)
+    most = max(sum(overlap(one, other) for other in machines) for one in machines)
     if most > wanted:
         text = f"{_name(life)}: {most} machines at once instead of {wanted}"
         yield Violation(Kind.DOUBLE_BUY, text)
     for one, other in combinations(machines, 2):
-        if one.region != other.region and (_overlap(one, other) or _overlap(other, one)):
+        if one.region != other.region and (overlap(one, other) or overlap(other, one)):
             text = f"{_name(life)}: in {one.region} and {other.region} at once"
             yield Violation(Kind.DOUBLE_BUY, text)
     for token in {machine.token for machine in machines}:
@@ -82,13 +87,14 @@ def _crowds(life: Life, machines: list[Machine]) -> Iterator[Violation]:
             yield Violation(Kind.DOUBLE_BUY, text)
 
 
-def _overlap(one: Machine, other: Machine) -> bool:
+def overlap(one: Machine, other: Machine) -> bool:
     """Whether the other exists in the moment in which the one is made."""
     begun = other.created_at <= one.created_at
     return begun and (other.ended_at is None or other.ended_at > one.created_at)
 
 
-def _by_uid(machines: Iterable[Machine]) -> dict[str, list[Machine]]:
+def by_uid(machines: Iterable[Machine]) -> dict[str, list[Machine]]:
+    """Return the machines of each life."""
     found: dict[str, list[Machine]] = {}
     for machine in machines:
         found.setdefault(machine.uid, []).append(machine)

@@ -15,6 +15,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,8 @@ def _become(order: dict[str, Any], serve: Any) -> None:
             os.execv(order["command"][0], order["command"])
         os.environ.update(order["env"])
         serve(order["break"])
+    except Exception:
+        traceback.print_exc()  # into the log, before this copy of the nursery goes
     finally:
         os._exit(1)
 

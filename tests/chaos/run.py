@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.service import RPCError
@@ -24,10 +24,12 @@ from tests.chaos.stage import Stage
 from tests.chaos.truth import Truth
 from tests.chaos.witness import gather_facts, unsound_histories
 
+T = TypeVar("T")
+
 STORIES_WITHIN = 120.0
 QUIET_WITHIN = 45.0
 LOOK_EVERY = 0.5
-LASTING = frozenset({Kind.DOUBLE_BUY, Kind.LOST_ACK})
+LASTING = frozenset({Kind.DOUBLE_BUY, Kind.DOUBLE_RUN, Kind.LOST_ACK, Kind.LOST_REPLICA})
 """What no patience mends."""
 
 
@@ -65,8 +67,8 @@ async def run_plan(
         client = await stage.open()
         clusters = NotingClusters(client, stage.settings)
         drivers = [Driver(one, clusters, console, truth, stage, diary) for one in plan.clusters]
-        async with _beside(truth.follow()), _beside(stage.tend()):
-            await _perform(plan, stage, console, drivers)
+        async with beside(truth.follow()), beside(stage.tend()):
+            await perform(plan, stage, console, (driver.follow() for driver in drivers))
             console.clear_faults()
             diary.note("run", "all stories are told")
             await stage.mend()
@@ -92,7 +94,8 @@ async def run_plan(
 
 
 @contextlib.asynccontextmanager
-async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Have work done until the block is over."""
     task = asyncio.create_task(work)
     try:
         yield
@@ -102,11 +105,34 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
             await task
 
 
-async def _perform(
-    plan: RunPlan, stage: Stage, console: SimulatedConsole, drivers: Sequence[Driver]
+class Incidents(Protocol):
+    """The part of a plan that hits everybody."""
+
+    @property
+    def kills(self) -> tuple[WorkerKill, ...]:
+        """Of workers."""
+        ...
+
+    @property
+    def server_kills(self) -> tuple[ServerKill, ...]:
+        """Of the server."""
+        ...
+
+    @property
+    def weather(self) -> tuple[Weather, ...]:
+        """Of the cloud."""
+        ...
+
+
+async def perform(
+    plan: Incidents,
+    stage: Stage,
+    console: SimulatedConsole,
+    stories: Iterable[Coroutine[Any, Any, None]],
 ) -> None:
+    """Carry out all stories, with what hits them."""
     async with asyncio.timeout(STORIES_WITHIN), asyncio.TaskGroup() as group:
-        deeds: list[Coroutine[Any, Any, None]] = [driver.follow() for driver in drivers]
+        deeds = [*stories]
         deeds += [_kill_workers(stage, kill, number) for number, kill in enumerate(plan.kills)]
         deeds += [_kill_server(stage, kill) for kill in plan.server_kills]
         deeds += [_change(console, weather) for weather in plan.weather]
@@ -133,7 +159,12 @@ async def _verdict(
     client: Client, truth: Truth, drivers: Sequence[Driver], diary: Diary
 ) -> list[Violation]:
     """Judge what is left when all is quiet, and again when all that lived has been ended."""
-    facts, found = await _when_quiet(client, truth, drivers, diary)
+
+    async def look() -> tuple[Facts, list[Violation]]:
+        facts = await gather_facts(client, truth, drivers)
+        return facts, judge(facts)
+
+    facts, found = await when_quiet(look, diary)
     diary.note("run", f"is quiet: {found}")
     if facts is None:
         return found
@@ -142,27 +173,27 @@ async def _verdict(
         for driver in drivers:
             if driver.plan.name in left:
                 group.create_task(driver.deed(Terminate()))
-    _, at_last = await _when_quiet(client, truth, drivers, diary)
+    _, at_last = await when_quiet(look, diary)
     return [*found, *at_last]
 
 
-async def _when_quiet(
-    client: Client, truth: Truth, drivers: Sequence[Driver], diary: Diary
-) -> tuple[Facts | None, list[Violation]]:
+async def when_quiet(
+    look: Callable[[], Awaitable[tuple[T, list[Violation]]]],
+    diary: Diary,
+    within: float = QUIET_WITHIN,
+) -> tuple[T | None, list[Violation]]:
     """Return the facts once nothing is wrong, or once patience does not help any more."""
-    end = time.monotonic() + QUIET_WITHIN
+    end = time.monotonic() + within
     while True:
-        facts = None
+        seen = None
         try:
-            facts = await gather_facts(client, truth, drivers)
+            seen = await look()
         except (RPCError, WorkflowQueryFailedError) as error:
             # A worker that was just started has yet to answer.
             diary.note("run", f"does not know how things stand: {error}")
         late = time.monotonic() > end
-        if facts is not None:
-            found = judge(facts)
-            if late or all(one.kind in LASTING for one in found):
-                return facts, found
-        elif late:
+        if seen is not None and (late or all(one.kind in LASTING for one in seen[1])):
+            return seen
+        if late:
             return None, [Violation(Kind.STUCK, "nobody says how things stand; see the diary")]
         await asyncio.sleep(LOOK_EVERY)

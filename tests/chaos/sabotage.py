@@ -15,14 +15,16 @@ from typing import Any
 from temporalio import activity
 
 from garrison.activities.provider import ProviderActivities
-from garrison.domain import cleanup
+from garrison.domain import cleanup, pool_buying, pool_seats
 from garrison.errors import GarrisonError, PriceChanged
 from garrison.models.cluster_messages import PurchaseRequest
 from garrison.models.cluster_state import Cleanup
-from garrison.models.group import Group, Refusal
+from garrison.models.group import Group, Node, Refusal
+from garrison.models.nodepool_state import MachineState, NodepoolState
 from garrison.models.offer import OfferQuery
 from garrison.models.provider import ProviderFacts
 from garrison.providers.simulated.provider import SimulatedProvider
+from garrison.providers.simulated.workloads import PaperWorkloads
 
 _NOTHING = timedelta(0)
 
@@ -99,7 +101,43 @@ def break_terminate() -> None:
     _replace(SimulatedProvider, "terminate_group", terminate_group)
 
 
+def break_limit() -> None:
+    """Machines on their way out do not count against a nodepool's limit."""
+
+    def room_left(state: NodepoolState) -> int:
+        staying = [m for m in state.machines.values() if m.state is not MachineState.TERMINATING]
+        most = 0 if state.spec is None else state.spec.max_instances
+        return max(0, most - len(staying))
+
+    _replace(pool_buying, "room_left", room_left)
+
+
+def break_drain() -> None:
+    """A draining node goes at once, whoever has yet to acknowledge that it was left."""
+    whole = pool_seats.used_machines
+
+    def used_machines(state: NodepoolState) -> set[str]:
+        return {
+            machine
+            for machine in whole(state)
+            if machine in state.machines
+            and state.machines[machine].state is not MachineState.DRAINING
+        }
+
+    _replace(pool_buying, "used_machines", used_machines)
+
+
+def break_stop() -> None:
+    """A replica that goes counts as stopped, whatever becomes of the call."""
+
+    async def stop_workload(self: PaperWorkloads, node: Node, name: str) -> None:
+        return
+
+    _replace(PaperWorkloads, "stop_workload", stop_workload)
+
+
 def _replace(owner: Any, name: str, value: object) -> None:
+    assert hasattr(owner, name), f"{owner} has no {name} to break"
     setattr(owner, name, value)
 
 
@@ -108,4 +146,8 @@ SABOTAGES: dict[str, Callable[[], None]] = {
     "adoption": break_adoption,
     "settle": break_settle,
     "terminate": break_terminate,
+    "limit": break_limit,
+    "drain": break_drain,
+    "stop": break_stop,
 }
+"""The last three are of nodepools and deployments, and `token` is of both."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from garrison.providers.simulated import machines
 from garrison.providers.simulated.console import CallRecord, SimulatedConsole
 from garrison.providers.simulated.faults import Call
+from garrison.providers.simulated.runs import Run
 from garrison.providers.simulated.store import Store, moment
 from tests.chaos.facts import Bought, Machine
 from tests.chaos.plan import Moment
@@ -47,6 +48,10 @@ class Truth:
             for entry in self._console.inventory()
             if entry["uid"] == uid and entry["status"] != "terminating"
         }
+
+    def runs(self) -> tuple[Run, ...]:
+        """Return every process that ever ran on a machine."""
+        return tuple(self._console.workload_runs())
 
     def books(self) -> tuple[tuple[Machine, ...], tuple[Bought, ...]]:
         """Return every machine and every purchase that there ever was."""

@@ -19,6 +19,9 @@ from garrison.failures import DATA_CONVERTER
 from garrison.models.cluster_status import ClusterStatus
 from garrison.workers.main import workflow_runner
 from garrison.workflows.cluster import ClusterWorkflow
+from garrison.workflows.compute_cluster import ComputeClusterWorkflow
+from garrison.workflows.deployment import DeploymentWorkflow
+from garrison.workflows.nodepool import NodepoolWorkflow
 from garrison.workflows.provider_watch import ProviderWatchWorkflow
 from tests.chaos.driver import Driver
 from tests.chaos.facts import Facts, Life
@@ -61,7 +64,7 @@ async def gather_facts(client: Client, truth: Truth, drivers: Sequence[Driver]) 
             faults=(f"ended as {execution.status}",) if execution.status in UNSOUND else (),
         )
     machines, purchases = truth.books()
-    complaints = tuple(text for driver in drivers for text in driver.complaints)
+    complaints = tuple(text for driver in drivers for text in driver.asker.complaints)
     return Facts(datetime.now(UTC), lives, machines, purchases, complaints)
 
 
@@ -90,7 +93,13 @@ async def unsound_histories(client: Client, folder: Path, *, replays: bool) -> l
 async def _not_replaying(histories: Sequence[WorkflowHistory]) -> list[str]:
     found = []
     replayer = Replayer(
-        workflows=[ClusterWorkflow, ProviderWatchWorkflow],
+        workflows=[
+            ClusterWorkflow,
+            ComputeClusterWorkflow,
+            DeploymentWorkflow,
+            NodepoolWorkflow,
+            ProviderWatchWorkflow,
+        ],
         workflow_runner=workflow_runner(),
         data_converter=DATA_CONVERTER,
     )

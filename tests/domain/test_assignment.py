@@ -39,6 +39,7 @@ def answer(
     *,
     full: bool = False,
     on: str | None = None,
+    coming: bool = False,
     life: str = "life",
     now: datetime = NOW,
 ) -> None:
@@ -53,6 +54,7 @@ def answer(
             machine=on,
             node=node,
             reason="" if on else "pool at max (1)",
+            coming=coming,
         )
         for one in demand.replicas
     )
@@ -112,6 +114,18 @@ def test_a_replica_that_waits_in_a_full_pool_moves_once_it_was_let_go() -> None:
     assert demand_to(state, A).replicas == ()
 
 
+def test_a_replica_stays_while_a_machine_is_on_its_way_for_it_in_a_full_pool() -> None:
+    state = wanting()
+    answer(state, A)
+    answer(state, B)
+
+    answer(state, A, full=True, coming=True)
+
+    assert whereabouts(state) == [A]
+    assert len(demand_to(state, A).replicas) == 1
+    assert [one.waiting_since for one in state.replicas.values()] == [None]
+
+
 def test_a_replica_does_not_move_before_its_pool_has_answered_a_demand_without_it() -> None:
     state = wanting()
     answer(state, A)
@@ -164,22 +178,56 @@ def test_a_replica_that_lost_its_node_in_a_full_pool_has_a_successor_elsewhere()
     assert whereabouts(state) == [B]
 
 
-def test_a_replica_does_not_go_back_at_once_to_a_pool_that_was_full() -> None:
+def test_a_replica_that_waits_goes_back_to_a_pool_that_has_room_again_but_not_at_once() -> None:
     state = wanting()
     answer(state, A)
     answer(state, B)
     answer(state, A, full=True)
-    answer(state, A)
-
+    answer(state, A, full=True)
     answer(state, B, full=True)
+
+    answer(state, A)
     stays = whereabouts(state)
     again = assignment.back_at(state, now=NOW)
     assert again is not None
     advance(state, now=again)
-    answer(state, B, now=again)
+    answer(state, B, full=True, now=again)
 
     assert (stays, again) == ([B], NOW + assignment.BACK_AFTER)
     assert whereabouts(state) == [A]
+
+
+def test_a_replica_does_not_go_back_to_a_pool_that_is_still_full() -> None:
+    state = wanting()
+    answer(state, A)
+    answer(state, B)
+    answer(state, A, full=True)
+    answer(state, A, full=True)
+    answer(state, B, full=True)
+
+    advance(state, now=NOW + 2 * assignment.BACK_AFTER)
+
+    assert whereabouts(state) == [B]
+    assert len(demand_to(state, B).replicas) == 1
+
+
+def test_a_replica_that_two_pools_send_to_and_fro_moves_ever_less_often() -> None:
+    state = wanting()
+    answer(state, A)
+    answer(state, B)
+    now, here, there, pauses = NOW, A, B, []
+
+    for _ in range(8):
+        answer(state, here, full=True, now=now)
+        back = assignment.back_at(state, now=now)
+        if back is not None:
+            pauses.append((back - now).total_seconds())
+            now = back
+            advance(state, now=now)
+        answer(state, here, now=now)
+        here, there = there, here
+
+    assert pauses == [30, 60, 120, 240, 480, 600, 600]
 
 
 def test_where_the_first_pool_is_full_fail_waits_there_and_says_so() -> None:

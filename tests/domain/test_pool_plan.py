@@ -55,6 +55,42 @@ def test_a_machine_is_released_only_after_it_was_empty_for_long_enough() -> None
     assert (before, len(world.living())) == (1, 0)
 
 
+def test_a_replica_is_told_that_a_machine_is_on_its_way_as_long_as_it_has_none() -> None:
+    world = PoolWorld(max_instances=1)
+    world.boots = False
+    world.run()
+    world.want("d", "r1", "r2")
+
+    world.run()
+    starting = [world.place("d", name).coming for name in ("r1", "r2")]
+    world.break_node("u-0", NodeStatus.RUNNING)
+    world.run()
+
+    assert starting == [True, False]
+    assert world.place("d", "r1").state is PlacementState.PLACED
+    assert not world.place("d", "r1").coming
+
+
+def test_who_left_as_there_was_no_room_is_told_once_there_is() -> None:
+    world = PoolWorld(max_instances=1, release_after=1)
+    world.run()
+    world.want("a", "r1")
+    world.run()
+    world.want("b", "r2")
+    world.run()
+    waiting = world.placed["b"]
+
+    world.want("b")
+    world.run()
+    left = world.placed["b"]
+    world.want("a")
+    world.run(HOUR)
+    room = world.placed["b"]
+
+    assert [one.pool.full for one in (waiting, left, room) if one.pool] == [True, True, False]
+    assert room.demand_generation == left.demand_generation
+
+
 def test_a_machine_stays_until_who_had_a_replica_on_it_knows_that_it_has_none() -> None:
     world = PoolWorld(max_instances=3, acknowledge=False)
     world.run()
@@ -369,3 +405,18 @@ def test_an_empty_machine_makes_room_for_two_replicas_that_only_another_kind_can
     assert kinds == ["m.huge", "m.large", "m.large"]
     assert world.place("e", "big1").machine == world.place("e", "big2").machine
     assert world.peak == 3
+
+
+def test_replicas_above_a_lowered_limit_are_told_that_their_node_must_go() -> None:
+    world = PoolWorld(max_instances=2)
+    world.run()
+    world.want("d", "r1", "r2")
+    world.run()
+
+    world.create(max_instances=1)
+    world.run(timedelta(minutes=1))
+
+    told = {world.place("d", name).state: world.place("d", name) for name in ("r1", "r2")}
+    assert told[PlacementState.DRAINING].must_go
+    assert not told[PlacementState.PLACED].must_go
+    assert told[PlacementState.DRAINING].reason == "max_instances is 1"

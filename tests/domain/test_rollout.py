@@ -217,8 +217,8 @@ def test_who_has_no_other_nodepool_leaves_one_that_is_being_deleted_at_once() ->
     changes = plan_members(members, replace(GOAL, homeless=True), now=NOW)
 
     assert changes.remove == (
-        ("r1", "its nodepool is being deleted"),
-        ("r2", "its nodepool is being deleted"),
+        ("r1", "its node must go"),
+        ("r2", "its node must go"),
     )
 
 

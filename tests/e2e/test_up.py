@@ -12,6 +12,8 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,11 +21,30 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
 
+from garrison.cli.app import run
 from garrison.failures import DATA_CONVERTER
 from garrison.service import is_alive, missing_search_attributes
 from garrison.workers.server_process import ServerPlan, spawn_server
 from garrison.workflows.visibility import ALL_KEYS, KIND, PHASE
-from tests.workers.installation import Installation, eventually, free_ports
+from tests.workers.installation import Installation, Running, eventually, free_ports
+
+
+@dataclass(frozen=True)
+class Served:
+    """An installation that `garrison up` serves, for tests that leave it as it is."""
+
+    installation: Installation
+    up: Running
+    metrics_port: int
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    installation = Installation(tmp_path_factory.mktemp("served") / "data")
+    (port,) = free_ports(1)
+    up = installation.serving("--metrics-port", str(port))
+    yield Served(installation, up, port)
+    installation.close()
 
 
 def _garrison(
@@ -121,6 +142,8 @@ async def test_up_says_at_its_end_what_goes_on_costing_money(installation: Insta
 def test_a_cluster_goes_on_while_up_is_away_and_can_be_ended_by_the_next(
     installation: Installation,
 ) -> None:
+    installation.folder.mkdir(mode=0o700)
+    (installation.folder / "garrison.yaml").write_text("watch_interval_busy: 0.3\n")
     first = installation.serving()
     shape = ("--name", "hello", "--provider", "simulated", "--nodes", "2", "--gpus-per-node", "0")
     bought = _garrison(installation, "cluster", "up", *shape, "--yes")
@@ -145,16 +168,14 @@ def test_a_cluster_goes_on_while_up_is_away_and_can_be_ended_by_the_next(
     assert second.out.splitlines()[-1] == "nothing goes on costing money"
 
 
-def test_a_second_up_on_the_directory_is_refused(installation: Installation) -> None:
-    up = installation.serving()
-
-    second = installation.up()
+def test_a_second_up_on_the_directory_is_refused(served: Served) -> None:
+    second = served.installation.up()
 
     assert second.status() == 5
     assert second.err.startswith("error: port_taken: ")
-    assert f"pid {up.process.pid}" in second.err
-    assert installation.record.address in second.err
-    assert not up.ended
+    assert f"pid {served.up.process.pid}" in second.err
+    assert served.installation.record.address in second.err
+    assert not served.up.ended
 
 
 def test_a_port_of_another_program_is_named_with_the_remedy(installation: Installation) -> None:
@@ -184,12 +205,16 @@ def test_a_taken_metrics_port_starts_nothing(installation: Installation) -> None
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "-1", "ssh"])
-def test_what_is_no_port_is_a_usage_error(port: str, installation: Installation) -> None:
-    up = installation.up("--port", port)
+def test_what_is_no_port_is_a_usage_error(
+    port: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GARRISON_DATA_DIR", str(tmp_path / "data"))
 
-    assert up.status() == 2
-    assert up.err.startswith("error: ")
-    assert not installation.folder.exists()
+    status = run(["up", "--port", port])
+
+    assert status == 2
+    assert capsys.readouterr().err.startswith("error: ")
+    assert not (tmp_path / "data").exists()
 
 
 def test_a_file_in_the_place_of_the_data_directory_is_refused(installation: Installation) -> None:
@@ -264,20 +289,17 @@ def test_a_signal_during_the_start_leaves_no_server(installation: Installation) 
     assert not (installation.folder / "up.json").exists()
 
 
-def test_prometheus_gets_the_metrics_of_the_workers(installation: Installation) -> None:
-    (port,) = free_ports(1)
-    installation.serving("--metrics-port", str(port))
+def test_prometheus_gets_the_metrics_of_the_workers(served: Served) -> None:
+    url = f"http://127.0.0.1:{served.metrics_port}/metrics"
 
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=10) as answer:
         text = answer.read().decode()
 
     assert "temporal_worker_start" in text
 
 
-def test_a_worker_serves_the_queues_it_was_given(installation: Installation) -> None:
-    installation.serving()
-
-    worker = installation.start("worker", "--queue", "provider-simulated")
+def test_a_worker_serves_the_queues_it_was_given(served: Served) -> None:
+    worker = served.installation.start("worker", "--queue", "provider-simulated")
     eventually("the worker serves", lambda: "Ctrl-C" in worker.out or worker.ended)
     assert "serving provider-simulated of" in worker.out
     worker.signal(signal.SIGTERM)
@@ -314,14 +336,16 @@ def test_a_worker_on_a_namespace_without_the_attributes_names_the_remedy(
         assert not second.ended, second.err
 
 
-def test_doctor_finds_everything_in_order_while_up_serves(installation: Installation) -> None:
-    installation.serving()
+def test_doctor_finds_everything_in_order_while_up_serves(served: Served) -> None:
+    told: list[str] = []
 
     def healthy() -> bool:
-        return _garrison(installation, "doctor").returncode == 0
+        asked = _garrison(served.installation, "doctor", "-o", "json")
+        told.append(asked.stdout)
+        return asked.returncode == 0
 
     eventually("doctor is content", healthy)
-    answer = json.loads(_garrison(installation, "doctor", "-o", "json").stdout)
+    answer = json.loads(told[-1])
     assert answer["ok"] is True
     names = {check["name"] for check in answer["checks"]}
     assert {"service", "namespace", "search attributes", "queue watch", "sealing key"} <= names
@@ -338,12 +362,12 @@ def test_doctor_without_a_service_exits_with_5_and_names_the_remedy(
     assert re.search(r"^service +fail .*garrison up", told.stdout, re.MULTILINE)
 
 
-def test_version_knows_the_server_only_while_there_is_one(installation: Installation) -> None:
+def test_version_knows_the_server_only_while_there_is_one(served: Served) -> None:
     (nobody,) = free_ports(1)
 
     def version(**env: str) -> Any:
-        return json.loads(_garrison(installation, "version", "-o", "json", **env).stdout)
+        asked = _garrison(served.installation, "version", "-o", "json", **env)
+        return json.loads(asked.stdout)["server"]
 
-    assert version(TEMPORAL_ADDRESS=f"127.0.0.1:{nobody}")["server"] is None
-    installation.serving()
-    assert re.fullmatch(r"1\.\d+\.\d+.*", version()["server"])
+    assert version(TEMPORAL_ADDRESS=f"127.0.0.1:{nobody}") is None
+    assert re.fullmatch(r"1\.\d+\.\d+.*", version())

@@ -177,23 +177,38 @@ def test_a_data_directory_that_cannot_be_is_refused_with_the_remedy(
         build_parts(settings)
 
 
+MAKERS = """
+import multiprocessing
+import sys
+from pathlib import Path
+from garrison.workers.assemble import load_or_create_ssh_key
+
+def make(gate):
+    gate.wait()
+    print(load_or_create_ssh_key(Path(sys.argv[1])).get_fingerprint(), flush=True)
+
+fork = multiprocessing.get_context("fork")  # three that have imported everything
+gate = fork.Barrier(3)
+makers = [fork.Process(target=make, args=(gate,)) for _ in range(3)]
+for maker in makers:
+    maker.start()
+for maker in makers:
+    maker.join()
+"""
+"""Processes that make the key of a data directory at the same moment."""
+
+
 def test_the_ssh_key_is_the_same_for_all_who_make_it_at_once(folder: Path) -> None:
-    script = (
-        "import sys; from pathlib import Path;"
-        "from garrison.workers.assemble import load_or_create_ssh_key as key;"
-        "print(key(Path(sys.argv[1])).get_fingerprint())"
+    made = subprocess.run(
+        [sys.executable, "-c", MAKERS, str(folder)],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=True,
     )
-    makers = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, str(folder)], stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(3)
-    ]
 
-    prints = {maker.communicate(timeout=30)[0] for maker in makers}
-
-    assert len(prints) == 1
-    assert prints == {f"{load_or_create_ssh_key(folder).get_fingerprint()}\n"}
+    fingerprint = load_or_create_ssh_key(folder).get_fingerprint()
+    assert made.stdout.splitlines() == [fingerprint] * 3
     assert stat.S_IMODE((folder / "keys" / "ssh_ed25519").stat().st_mode) == 0o600
     assert sorted(os.listdir(folder / "keys")) == ["ssh_ed25519", "ssh_ed25519.pub"]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from garrison.cli.app import run
 from garrison.errors import ErrorCode, InvalidSpec, PortTaken
 from garrison.workers.data_dir import hold_data_dir, prepare_data_dir
 
@@ -112,15 +113,12 @@ def test_a_file_in_the_place_of_a_directory_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", ["", "  "])
 def test_an_empty_data_dir_option_is_refused_and_installs_nowhere(
-    tmp_path: Path, given: str
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = [sys.executable, "-m", "garrison.cli.app", "up", "--data-dir", given]
-    environ = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+    monkeypatch.chdir(tmp_path)
 
-    ended = subprocess.run(
-        line, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60, check=False
-    )
+    status = run(["up", "--data-dir", given])
 
-    assert ended.returncode == 2
-    assert ended.stderr.startswith("error: invalid_spec: --data-dir is empty")
+    assert status == 2
+    assert capsys.readouterr().err.startswith("error: invalid_spec: --data-dir is empty")
     assert not list(tmp_path.iterdir())

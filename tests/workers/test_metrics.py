@@ -20,6 +20,7 @@ from temporalio.testing import WorkflowEnvironment
 
 from garrison.activities.owners import Owner
 from garrison.activities.watch_meter import count_nodes, count_phases
+from garrison.cli.app import run
 from garrison.errors import InvalidSpec
 from garrison.failures import DATA_CONVERTER
 from garrison.models.cluster_state import Phase
@@ -403,11 +404,9 @@ def test_an_address_of_version_6_is_bound_as_such() -> None:
     assert MetricsAddress(9464, "::").config.bind_address == "[::]:9464"
 
 
-def test_a_host_without_a_port_is_a_usage_error(installation: Installation) -> None:
-    worker = installation.start("worker", "--metrics-host", "0.0.0.0")
-
-    assert worker.status() == 2
-    assert worker.err == "error: invalid_spec: --metrics-host needs --metrics-port\n"
+def test_a_host_without_a_port_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["worker", "--metrics-host", "0.0.0.0"]) == 2
+    assert capsys.readouterr().err == "error: invalid_spec: --metrics-host needs --metrics-port\n"
 
 
 def test_a_worker_of_one_queue_serves_its_metrics_on_every_address(

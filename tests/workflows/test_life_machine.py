@@ -13,7 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.workflows.life_machine import ServedLife, Stage
 
-SHARE = 20
+SHARE = 33
 """Of the lives that the profile asks for, one in so many: this server takes a second for each."""
 
 STEPS = 12
