@@ -67,6 +67,11 @@ class Deployment:
         """Let nothing happen; decide every ten seconds."""
         return self.load(0, seconds=seconds, **seen)
 
+    def seconds_until(self, target: int) -> int:
+        """Return when it first wanted so few, a decision every ten seconds."""
+        found = [at for at, one in enumerate(self.decisions, 1) if one.target <= target]
+        return 10 * found[0]
+
     def targets(self) -> list[int]:
         """Return the targets one after another, without repetitions."""
         found = [one.target for one in self.decisions]
