@@ -63,10 +63,11 @@ def words_due_at(state: DeploymentState, *, now: datetime) -> datetime | None:
 def back_at(state: DeploymentState, *, now: datetime) -> datetime | None:
     """Return when a pool that a waiting replica left may be tried again, None without one."""
     times = (
-        _back_at(replica, pool)
+        back
         for replica in state.replicas.values()
         if replica.leaving is None and replica.withdrawn is None and _is_stranded(state, replica)
-        for pool in replica.left
+        for pool, back in replica.left.items()
+        if pool != replica.pool
     )
     return min((time for time in times if time > now), default=None)
 
@@ -94,7 +95,8 @@ def _leave_pool(state: DeploymentState, replica: Replica, now: datetime) -> None
     if replica.placed:  # it never moves: its successor is another replica
         change(state, replica.id, leaving="its pool has no room for it any more")
     else:
-        left = {**replica.left, replica.pool: now}
+        pause = min(BACK_AFTER * (1 << min(replica.moves, 10)), LONGEST_BACK_AFTER)
+        left = {**replica.left, replica.pool: now + pause}
         change(state, replica.id, left=left, moves=replica.moves + 1)
     withdraw(state, replica.id)
 
@@ -119,12 +121,7 @@ def _better_pool(state: DeploymentState, replica: Replica, now: datetime) -> str
 
 
 def _was_left(replica: Replica, pool: str, now: datetime) -> bool:
-    return pool in replica.left and now < _back_at(replica, pool)
-
-
-def _back_at(replica: Replica, pool: str) -> datetime:
-    doublings = min(max(replica.moves - 1, 0), 10)
-    return replica.left[pool] + min(BACK_AFTER * (1 << doublings), LONGEST_BACK_AFTER)
+    return pool in replica.left and now < replica.left[pool]
 
 
 def _pools_of(state: DeploymentState) -> dict[str, DeploymentPool]:

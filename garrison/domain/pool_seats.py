@@ -14,6 +14,7 @@ from garrison.domain.fitting import dominant_share
 from garrison.domain.pool_life import add_event, is_closing, pool_name
 from garrison.domain.rates import rounded
 from garrison.domain.resource_ids import nodepool_workflow_id
+from garrison.models.group import WorkloadState
 from garrison.models.nodepool_state import Customer, Machine, MachineState, NodepoolState, Seat
 from garrison.models.placement import (
     Demand,
@@ -190,13 +191,14 @@ def make_statements(
 ) -> None:
     """Renew what each customer is to be told, where that has changed.
 
-    Prices and use alone are no reason to tell: they go with the next statement.
+    Prices and use alone are no reason to tell, nor is a process that runs as it was started: they
+    go with the next statement.
     """
     for uid, customer in list(state.customers.items()):
         placements = tuple(_placement(state, seat) for seat in customer.seats.values())
         said = customer.said
         if said is not None and _says(said) == (
-            placements,
+            tuple(map(_news, placements)),
             customer.demand.generation,
             is_closing(state),
             summaries[uid].full,
@@ -225,7 +227,15 @@ def make_statements(
 
 def _says(said: Placements) -> tuple[tuple[Placement, ...], int, bool, bool]:
     full = said.pool.full if said.pool is not None else False
-    return said.placements, said.demand_generation, said.closing, full
+    return tuple(map(_news, said.placements)), said.demand_generation, said.closing, full
+
+
+def _news(placement: Placement) -> Placement:
+    work = placement.workload
+    if work is None or work.state is not WorkloadState.RUNNING or work.restarts:
+        return placement
+    told: Placement = placement.replace(workload=None)
+    return told
 
 
 def _placement(state: NodepoolState, seat: Seat) -> Placement:

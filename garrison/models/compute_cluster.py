@@ -50,11 +50,16 @@ class ComputeClusterState(Message):
 
 
 class ComputeClusterInput(Message):
-    """Start a compute cluster's life, or continue one."""
+    """Start a compute cluster's life, or continue one.
+
+    Attributes:
+        revision: Which way the run goes where ways differ, see `docs/changing-workflows.md`.
+    """
 
     id: str
     uid: str
     owner: str = ""
+    revision: int = 0
     state: ComputeClusterState | None = None
 
 

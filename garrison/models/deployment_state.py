@@ -64,7 +64,8 @@ class Replica(Message):
         starts: How often it was started, in any boot.
         restarted_at: The times in the last hour when it was started again after a failure.
         waiting_since: Since when it has no place, None while it has one.
-        left: Full pools that it moved away from, and when; `moves` is how often.
+        left: Full pools that it moved away from, and from when on it may go back.
+        moves: How often it moved.
         trouble: What a call about it fails with.
     """
 
@@ -184,11 +185,16 @@ class DeploymentState(Message):
 
 
 class DeploymentInput(Message):
-    """Start a deployment's life, or continue one."""
+    """Start a deployment's life, or continue one.
+
+    Attributes:
+        revision: Which way the run goes where ways differ, see `docs/changing-workflows.md`.
+    """
 
     id: str
     uid: str
     owner: str = ""
+    revision: int = 0
     state: DeploymentState | None = None
 
 

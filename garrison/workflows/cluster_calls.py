@@ -54,6 +54,20 @@ def read_terms() -> ActivityHandle[QuoteTerms]:
     )
 
 
+def read_terms_as_task() -> ActivityHandle[QuoteTerms]:
+    """Read the same by an ordinary activity, for entities that are told things from their start.
+
+    A signal that comes while a local activity runs is handled before its end, and a replay
+    handles it after it (temporalio 1.35): what follows could then not be replayed.
+    """
+    return workflow.start_activity_method(
+        InstallationActivities.quote_terms,
+        start_to_close_timeout=QUICK,
+        retry_policy=PATIENT,
+        summary="read the settings",
+    )
+
+
 def find_places(request: PlaceRequest) -> ActivityHandle[PlaceAnswer]:
     """Find a provider's offers for a shape."""
     return workflow.start_activity_method(

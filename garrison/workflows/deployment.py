@@ -46,7 +46,7 @@ with workflow.unsafe.imports_passed_through():
         StopReplicaRequest,
     )
     from garrison.workflows import deployment_calls as calls
-    from garrison.workflows.cluster_calls import read_terms
+    from garrison.workflows.cluster_calls import read_terms_as_task
     from garrison.workflows.crew import Crew, Work
     from garrison.workflows.deployment_visibility import deployment_attributes, deployment_memo
     from garrison.workflows.patience import Patience
@@ -297,7 +297,7 @@ class DeploymentWorkflow:
 
     async def _read_terms(self) -> None:
         try:
-            terms = await read_terms()
+            terms = await read_terms_as_task()
         except ActivityError as error:
             outcome.note_trouble(self._state, self._failure(error), now=workflow.now())
             return

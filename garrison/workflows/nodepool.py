@@ -270,7 +270,7 @@ class NodepoolWorkflow:
             answer = await self._patience.outcome(
                 nodepool_calls.join(membership_request(self._state, "join")), never
             )
-            terms = await self._patience.outcome(cluster_calls.read_terms(), never)
+            terms = await self._patience.outcome(cluster_calls.read_terms_as_task(), never)
         except ActivityError as error:
             failure = _failure(error)
             now = workflow.now()

@@ -18,7 +18,7 @@ from garrison.models.cluster import ShapeLimits
 from garrison.models.cluster_messages import PurchaseAnswer, QuoteTerms
 from garrison.models.cluster_state import Failure
 from garrison.models.compute_cluster import JoinAnswer
-from garrison.models.group import Group, Node, NodeStatus, Refusal
+from garrison.models.group import Group, Node, NodeStatus, Refusal, WorkloadStatus
 from garrison.models.nodepool import (
     NodepoolRequest,
     NodepoolSpec,
@@ -228,6 +228,13 @@ class PoolWorld:
         """The provider says something of a node."""
         group = self.groups[name]
         node = group.nodes[0].model_copy(update={"status": status})
+        self.groups[name] = group.model_copy(update={"nodes": (node,)})
+        self.observe()
+
+    def work(self, name: str, *works: WorkloadStatus) -> None:
+        """The provider's list says what runs on a node."""
+        group = self.groups[name]
+        node = group.nodes[0].model_copy(update={"workloads": works})
         self.groups[name] = group.model_copy(update={"nodes": (node,)})
         self.observe()
 

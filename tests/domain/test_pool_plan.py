@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from garrison.errors import ErrorCode
-from garrison.models.group import NodeStatus
+from garrison.models.group import NodeStatus, WorkloadState, WorkloadStatus
 from garrison.models.placement import PlacementState
 from garrison.models.resources import Resources
 from tests.domain.pool_world import ON_DEMAND, SPOT, PoolWorld, offer, refuse
@@ -89,6 +89,27 @@ def test_who_left_as_there_was_no_room_is_told_once_there_is() -> None:
 
     assert [one.pool.full for one in (waiting, left, room) if one.pool] == [True, True, False]
     assert room.demand_generation == left.demand_generation
+
+
+def test_that_a_process_runs_is_no_news_to_who_started_it_but_its_end_is() -> None:
+    world = PoolWorld(max_instances=1)
+    world.run()
+    world.want("d", "r1")
+    world.run()
+    placed = world.placed["d"]
+
+    world.work("u-0", WorkloadStatus(name="r1", state=WorkloadState.RUNNING))
+    world.run()
+    running = world.placed["d"]
+    told = []
+    for state, restarts in (("failed", 0), ("running", 0), ("running", 1)):
+        work = WorkloadStatus(name="r1", state=WorkloadState(state), restarts=restarts)
+        world.work("u-0", work)
+        world.run()
+        told.append(world.place("d", "r1").workload == work)
+
+    assert running == placed
+    assert told == [True, True, True]
 
 
 def test_a_machine_stays_until_who_had_a_replica_on_it_knows_that_it_has_none() -> None:

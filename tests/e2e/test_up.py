@@ -23,6 +23,7 @@ from temporalio.common import SearchAttributePair, TypedSearchAttributes
 
 from garrison.cli.app import run
 from garrison.failures import DATA_CONVERTER
+from garrison.providers.simulated.console import SimulatedConsole
 from garrison.service import is_alive, missing_search_attributes
 from garrison.workers.server_process import ServerPlan, spawn_server
 from garrison.workflows.visibility import ALL_KEYS, KIND, PHASE
@@ -123,22 +124,6 @@ async def test_up_serves_tells_where_and_ends_with_nothing_left(
     assert not (installation.folder / "up.json").exists()
 
 
-async def test_up_says_at_its_end_what_goes_on_costing_money(installation: Installation) -> None:
-    up = installation.serving()
-    client = await _client(installation)
-    await _pretend_cluster(client, "a", "running", "50.00")
-    await _pretend_cluster(client, "b", "degraded", "40.56")
-    await _pretend_cluster(client, "c", "launching", "4")
-    await _pretend_cluster(client, "d", "quoted", "1000")
-
-    up.signal(signal.SIGTERM)
-
-    assert up.status() == 0
-    assert up.out.splitlines()[-1] == (
-        "3 clusters go on at 94.56 USD/h; their guards pause until `garrison up`"
-    )
-
-
 def test_a_cluster_goes_on_while_up_is_away_and_can_be_ended_by_the_next(
     installation: Installation,
 ) -> None:
@@ -156,13 +141,13 @@ def test_a_cluster_goes_on_while_up_is_away_and_can_be_ended_by_the_next(
         r"1 cluster goes on at 0\.\d+ USD/h; its guard pauses until `garrison up` \(simulated\)",
         last,
     )
-    inventory = json.loads(_garrison(installation, "simulated", "inventory").stdout)
-    assert len(inventory) == 2
+    cloud = SimulatedConsole(installation.folder / "simulated.db")
+    assert len(cloud.inventory()) == 2
 
     second = installation.serving()
     ended = _garrison(installation, "cluster", "terminate", "hello", "--yes", "--wait")
     assert ended.returncode == 0, ended.stderr
-    assert json.loads(_garrison(installation, "simulated", "inventory").stdout) == []
+    assert cloud.inventory() == []
     second.signal(signal.SIGINT)
     assert second.status() == 0
     assert second.out.splitlines()[-1] == "nothing goes on costing money"
@@ -239,11 +224,15 @@ async def test_an_up_after_one_killed_takes_its_server_over(installation: Instal
     assert installation.record.up.pid == second.process.pid
 
 
-async def test_an_up_after_everything_was_killed_goes_on_where_it_was(
+async def test_an_up_after_everything_was_killed_says_what_still_goes_on_costing_money(
     installation: Installation,
 ) -> None:
     first = installation.serving()
-    await _pretend_cluster(await _client(installation), "a", "running", "1.5")
+    client = await _client(installation)
+    await _pretend_cluster(client, "a", "running", "50.00")
+    await _pretend_cluster(client, "b", "degraded", "40.56")
+    await _pretend_cluster(client, "c", "launching", "4")
+    await _pretend_cluster(client, "d", "quoted", "1000")
     first.kill()
     os.kill(installation.record.server.pid, signal.SIGKILL)
 
@@ -252,7 +241,7 @@ async def test_an_up_after_everything_was_killed_goes_on_where_it_was(
 
     assert second.status() == 0
     assert second.out.splitlines()[-1] == (
-        "1 cluster goes on at 1.50 USD/h; its guard pauses until `garrison up`"
+        "3 clusters go on at 94.56 USD/h; their guards pause until `garrison up`"
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from temporalio.client import WorkflowHistory
 
 FIRST = "0.1.0"
+ELASTIC_FIRST = "elastic"
 CHANGED = "publish-what-changed"
 FILES = sorted(Path(__file__).parent.glob("*/*.json.gz"))
 

@@ -1,6 +1,7 @@
 """Record a history of each interesting path: `python -m tests.histories.record FOLDER [PATH...]`.
 
-Only for a new folder: a history says what a version wrote, so none is ever recorded again.
+Without PATHs: all of the folder's own, or all there are where it is a new one. A history says what
+a version wrote, so none is recorded again, but `--unreleased` replaces what no release had.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import logging
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from temporalio.testing import WorkflowEnvironment
 
 from garrison.failures import DATA_CONVERTER
 from garrison.workflows.visibility import ALL_KEYS
+from tests.histories.elastic_paths import ELASTIC, RENEWING
+from tests.histories.kept import ELASTIC_FIRST, FIRST
 from tests.histories.paths import CLOUDS, REAL, VIRTUAL, RealPath, Runs, VirtualPath
 from tests.workflows.conftest import BIN, ServerClock, Story, VirtualStory
 
@@ -28,8 +31,21 @@ HERE = Path(__file__).parent
 SUGGEST_RENEWAL = 100
 """Events after which the dev server suggests continue-as-new; written in the history itself."""
 
+AT_ONCE = 3
+"""Paths that are walked at the same time, each on a server of its own."""
+
 WHO = "recorder"
 PROVIDER = "sim"
+
+
+OF_CLUSTERS: tuple[Callable[..., object], ...] = (*VIRTUAL, *REAL)
+OF_ELASTIC: tuple[Callable[..., object], ...] = (*ELASTIC, *RENEWING)
+FIRSTS = {FIRST: OF_CLUSTERS, ELASTIC_FIRST: OF_ELASTIC}
+"""The folders in which kinds of workflows first have histories, and all paths of those kinds."""
+
+Walk = Coroutine[Any, Any, Mapping[str, WorkflowHistory]]
+
+UNRELEASED = "--unreleased"
 
 
 def claim_of(path: Callable[..., object]) -> str:
@@ -38,17 +54,37 @@ def claim_of(path: Callable[..., object]) -> str:
 
 
 async def record(folder: Path, wanted: frozenset[str]) -> None:
-    """Walk the wanted paths, all where none is named, and write what they leave."""
-    for path in VIRTUAL:
-        if _is_wanted(path, wanted):
-            _write(folder, claim_of(path), await _walk_virtual(path))
-    for real in REAL:
-        if _is_wanted(real, wanted):
-            _write(folder, claim_of(real), await _walk_real(real))
+    """Walk the wanted paths, all of the folder's where none is named, and write what they leave."""
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def walk(path: Callable[..., object], walking: Walk) -> None:
+        async with turns:
+            histories = await walking
+        _write(folder, claim_of(path), histories)
+
+    walks = _walks(wanted or paths_of(folder.name))
+    await asyncio.gather(*(walk(path, walking) for path, walking in walks.items()))
 
 
-def _is_wanted(path: Callable[..., object], wanted: frozenset[str]) -> bool:
-    return not wanted or claim_of(path) in wanted
+def _walks(wanted: frozenset[str]) -> Mapping[Callable[..., object], Walk]:
+    found: dict[Callable[..., object], Walk] = {
+        path: _walk_virtual(path) for path in VIRTUAL if claim_of(path) in wanted
+    }
+    for real in (*REAL, *RENEWING, *ELASTIC):
+        if claim_of(real) in wanted:
+            found[real] = _walk_real(real, early=real not in ELASTIC)
+    return found
+
+
+def paths_of(folder: str) -> frozenset[str]:
+    """Return the claims of all paths that a folder is to have, where none is named."""
+    return frozenset(map(claim_of, FIRSTS.get(folder, (*OF_CLUSTERS, *OF_ELASTIC))))
+
+
+def forget(folder: Path) -> None:
+    """Delete what a folder has, to be recorded again."""
+    for file in folder.glob("*.json.gz"):
+        file.unlink()
 
 
 async def _walk_virtual(path: VirtualPath) -> Mapping[str, WorkflowHistory]:
@@ -77,17 +113,15 @@ async def _walk_virtual(path: VirtualPath) -> Mapping[str, WorkflowHistory]:
                 clock.stop()
 
 
-async def _walk_real(path: RealPath) -> Mapping[str, WorkflowHistory]:
+async def _walk_real(path: RealPath, *, early: bool) -> Mapping[str, WorkflowHistory]:
+    suggest = f"limit.historyCount.suggestContinueAsNew={SUGGEST_RENEWAL}"
     environment = await WorkflowEnvironment.start_local(
         data_converter=DATA_CONVERTER,
         identity=WHO,
         search_attributes=ALL_KEYS,
         dev_server_existing_path=str(BIN / "temporal"),
         dev_server_log_level="error",
-        dev_server_extra_args=[
-            "--dynamic-config-value",
-            f"limit.historyCount.suggestContinueAsNew={SUGGEST_RENEWAL}",
-        ],
+        dev_server_extra_args=["--dynamic-config-value", suggest] if early else [],
     )
     async with environment:
         with tempfile.TemporaryDirectory() as folder:
@@ -132,6 +166,14 @@ def _scrubbed(value: Any) -> Any:
     return value
 
 
+def main(*words: str) -> None:
+    """Do what the command line says."""
+    folder, *wanted = (word for word in words if word != UNRELEASED)
+    if UNRELEASED in words:
+        forget(HERE / folder)
+    asyncio.run(record(HERE / folder, frozenset(wanted)))
+
+
 if __name__ == "__main__":
     logging.disable(logging.ERROR)  # the incidents are scripted
-    asyncio.run(record(HERE / sys.argv[1], frozenset(sys.argv[2:])))
+    main(*sys.argv[1:])

@@ -11,27 +11,57 @@ import pytest
 from temporalio import activity, workflow
 from temporalio.client import Client
 
+from garrison.models import cluster_state, deployment_state, nodepool_state
 from garrison.models.base import Message
 from garrison.models.cluster_messages import ClusterInput
-from garrison.models.cluster_state import SCHEMA_VERSION, Phase
+from garrison.models.cluster_state import Phase
+from garrison.models.compute_cluster import ComputeClusterInput, ComputeClusterState
+from garrison.models.deployment_state import DeploymentInput
+from garrison.models.nodepool import PoolPhase
+from garrison.models.nodepool_state import NodepoolInput
 from garrison.models.observation import WatchInput
 from tests.histories.kept import (
     FILES,
-    FIRST,
     attributes_of,
     claim_in,
     events_of,
     payloads_in,
     text_of,
 )
-from tests.histories.paths import REAL, VIRTUAL
-from tests.histories.record import claim_of
+from tests.histories.record import FIRSTS, paths_of
 from tests.workflows.conftest import Story
 
-STANDALONE = {"read_log", "list_offers", "list_orphans", "sweep_orphans"}
+STANDALONE = {
+    "list_offers",
+    "list_orphans",
+    "read_log",
+    "read_replica_log",
+    "resolve_deployment",
+    "sweep_orphans",
+}
 """Activities that only clients start, so that no history has them."""
 
-INPUTS: dict[str, type[Message]] = {"Cluster": ClusterInput, "ProviderWatch": WatchInput}
+INPUTS: dict[str, type[Message]] = {
+    "Cluster": ClusterInput,
+    "ComputeCluster": ComputeClusterInput,
+    "Deployment": DeploymentInput,
+    "Nodepool": NodepoolInput,
+    "ProviderWatch": WatchInput,
+}
+
+SCHEMA_VERSIONS = {
+    "Cluster": cluster_state.SCHEMA_VERSION,
+    "ComputeCluster": ComputeClusterState.model_fields["schema_version"].default,
+    "Deployment": deployment_state.SCHEMA_VERSION,
+    "Nodepool": nodepool_state.SCHEMA_VERSION,
+}
+
+PHASES: dict[str, Iterable[str]] = {
+    "Cluster": Phase,
+    "ComputeCluster": ("active", "deleting"),
+    "Deployment": ("enabled", "disabled", "deleting", "deleted"),
+    "Nodepool": PoolPhase,
+}
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +74,20 @@ def _all(events: Iterable[dict[str, Any]], kind: str, *keys: str) -> set[str]:
     return {one for one in found if one is not None}
 
 
-def _phases(events: Iterable[dict[str, Any]]) -> set[str]:
-    keys = ("searchAttributes", "indexedFields", "GarrisonPhase")
-    upserts = (attributes_of(one, "upsertWorkflowSearchAttributes", *keys) for one in events)
-    return {phase for upsert in upserts for phase in payloads_in(upsert)}
+def _by_type(events: Iterable[dict[str, Any]], kind: str, *keys: str) -> set[tuple[str, Any]]:
+    """What events of a kind say at the end of a path of keys, with their workflow's type."""
+    found, type_name = set(), ""
+    for event in events:
+        started = attributes_of(event, "workflowExecutionStarted", "workflowType", "name")
+        type_name = started or type_name
+        said = attributes_of(event, kind, *keys)
+        found |= {(type_name, one) for one in _words(said)}
+    return found
+
+
+def _words(said: Any) -> list[str]:
+    """What was said as it is, or in a payload."""
+    return [said] if isinstance(said, str) else [*payloads_in(said)]
 
 
 def _activities(events: Iterable[dict[str, Any]]) -> set[str]:
@@ -60,10 +100,11 @@ def _activities(events: Iterable[dict[str, Any]]) -> set[str]:
     return local | _all(events, "activityTaskScheduled", "activityType", "name")
 
 
-def test_each_path_has_a_history() -> None:
-    recorded = {file.name.split(".")[0] for file in FILES if file.parent.name == FIRST}
+@pytest.mark.parametrize("folder", FIRSTS)
+def test_each_path_has_a_history(folder: str) -> None:
+    recorded = {file.name.split(".")[0] for file in FILES if file.parent.name == folder}
 
-    assert recorded == {claim_of(path) for path in (*VIRTUAL, *REAL)}
+    assert recorded == paths_of(folder)
 
 
 async def test_all_that_a_worker_offers_is_in_some_history(
@@ -89,17 +130,21 @@ async def test_all_that_a_worker_offers_is_in_some_history(
     assert _all(events, "workflowExecutionStarted", "workflowType", "name") == {
         one.name for one in workflows
     }
-    assert _all(events, "workflowExecutionUpdateAccepted", *input_name) == {
-        name for one in workflows for name in one.updates
+    assert _by_type(events, "workflowExecutionUpdateAccepted", *input_name) == {
+        (one.name, name) for one in workflows for name in one.updates
     }
-    assert _all(events, "workflowExecutionSignaled", "signalName") == {
-        name for one in workflows for name in one.signals
+    assert _by_type(events, "workflowExecutionSignaled", "signalName") == {
+        (one.name, name) for one in workflows for name in one.signals
     }
     assert _activities(events) == activities - STANDALONE
 
 
 def test_each_phase_is_in_some_history(events: list[dict[str, Any]]) -> None:
-    assert _phases(events) == set(Phase)
+    keys = ("searchAttributes", "indexedFields", "GarrisonPhase")
+
+    assert _by_type(events, "upsertWorkflowSearchAttributes", *keys) == {
+        (kind, phase) for kind, phases in PHASES.items() for phase in phases
+    }
 
 
 def _continued(events: Iterable[dict[str, Any]]) -> list[tuple[str, Any]]:
@@ -116,6 +161,8 @@ def _keeps(loaded: Any, stored: Any) -> bool:
     """Whether all that was stored is still there; there may be more."""
     if isinstance(stored, dict):
         return all(key in loaded and _keeps(loaded[key], stored[key]) for key in stored)
+    if isinstance(stored, list):
+        return len(loaded) == len(stored) and all(map(_keeps, loaded, stored))
     return bool(loaded == stored)
 
 
@@ -126,11 +173,11 @@ def test_a_state_that_any_version_handed_on_loads_without_loss(
 
     assert {kind for kind, _ in continued} == set(INPUTS)
     for kind, stored in continued:
-        loaded = INPUTS[kind].model_validate(stored)
+        loaded: Any = INPUTS[kind].model_validate(stored)
         assert _keeps(loaded.model_dump(mode="json"), stored)
-        if isinstance(loaded, ClusterInput):
+        if not isinstance(loaded, WatchInput):
             assert loaded.state is not None
-            assert loaded.state.schema_version <= SCHEMA_VERSION
+            assert loaded.state.schema_version <= SCHEMA_VERSIONS[kind]
 
 
 @pytest.mark.parametrize("file", FILES, ids=claim_in)

@@ -14,9 +14,19 @@ from garrison.failures import DATA_CONVERTER
 from garrison.models.cluster_messages import ClusterInput
 from garrison.workers.main import workflow_runner
 from garrison.workflows.cluster import ClusterWorkflow
+from garrison.workflows.compute_cluster import ComputeClusterWorkflow
+from garrison.workflows.deployment import DeploymentWorkflow
+from garrison.workflows.nodepool import NodepoolWorkflow
 from garrison.workflows.provider_watch import ProviderWatchWorkflow
 from tests.histories.kept import CHANGED, FILES, FIRST, claim_in, file_of, history_of
 
+WORKFLOWS = (
+    ClusterWorkflow,
+    ComputeClusterWorkflow,
+    DeploymentWorkflow,
+    NodepoolWorkflow,
+    ProviderWatchWorkflow,
+)
 LAUNCHED = "cluster-is-launched-and-given-back"
 
 
@@ -33,7 +43,7 @@ async def _replay(file: Path, *workflows: type) -> Exception | None:
 
 @pytest.mark.parametrize("file", FILES, ids=claim_in)
 async def test_a_kept_history_replays_with_the_code_of_today(file: Path) -> None:
-    failure = await _replay(file, ClusterWorkflow, ProviderWatchWorkflow)
+    failure = await _replay(file, *WORKFLOWS)
 
     assert failure is None
 
