@@ -5,15 +5,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: help demo test chaos bench lint types venv clean
+.PHONY: help demo test chaos bench mutants lint types venv clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    quote, launch, lose a node, recover and terminate two nodes on this machine"
 	@echo "make test    run all tests"
 	@echo "make chaos   N=100 runs with killed workers, killed servers and faulty providers;"
-	@echo "             SEED=7 begins there, BREAK=token|adoption|settle|terminate must fail"
+	@echo "             SEED=7 begins there, BREAK=token|adoption|settle|terminate must fail,"
+	@echo "             ARGS=--elastic is nodepools and deployments"
 	@echo "make bench   measure against raw Temporal and write benchmarks/README.md"
+	@echo "make mutants break rules of autoscaling, each of which a test must notice"
 	@echo "make lint    check style and format"
 	@echo "make types   check types"
 	@echo "make venv    install Garrison and its tools into $(VENV); the others do it as needed"
@@ -34,6 +36,10 @@ chaos: $(READY)
 
 bench: $(READY)
 	@$(BIN)/python -m benchmarks --write-readme $(ARGS)
+
+# Rules of autoscaling broken on purpose, one at a time: each must fail the test that is named for it.
+mutants: $(READY)
+	@$(BIN)/python -m tests.mutants $(ARGS)
 
 lint: $(READY)
 	@$(BIN)/ruff check .

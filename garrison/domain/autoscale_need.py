@@ -106,10 +106,10 @@ def assess_need(config: AutoscaleConfig, learned: Learned, load: Load) -> Need:
     rate = count / _window_seconds(config, learned, load.now)
     seconds = learned.service_seconds
     known = learned.done >= KNOWN_AT
-    if load.active and not known:
+    if known:
+        demand = _known_demand(config, load, rate, seconds) / config.concurrency
+    else:
         demand = _first_demand(load, count) / config.concurrency
-        return Need(max(1, math.ceil(demand)), demand, rate, seconds, known)
-    demand = _known_demand(config, load, rate, seconds) / config.concurrency
     replicas = math.ceil(demand)
     if load.active:
         replicas = max(1, replicas)

@@ -63,7 +63,7 @@ def _knobs(up: int, to_zero: int, hold_boots: float) -> dict[str, Any]:
 
 
 PRESETS: dict[AutoscalePreset, dict[str, Any]] = {
-    AutoscalePreset.LEAN: _knobs(240, 240, 1),
+    AutoscalePreset.LEAN: _knobs(60, 240, 1.25),
     AutoscalePreset.BALANCED: _knobs(0, 300, 1.45),
     AutoscalePreset.INTERACTIVE: _knobs(0, 900, 6),
 }

@@ -123,7 +123,7 @@ def stories(*parts: st.SearchStrategy[list[Step]]) -> st.SearchStrategy[list[Ste
 
 traffic = stories(phase(QUIET, 12), phase(BUSY, 8), phase(LONG, 8), phase(FLOOD, 2))
 trouble = stories(phase(ODD, 4), phase(BUSY, 8), phase(QUIET, 8))
-patchy = stories(phase(QUIET, 12), phase(BUSY, 8), phase(HOLES, 2), phase(LONG, 4))
+patchy = stories(phase(QUIET, 12), phase(BUSY, 12), phase(HOLES, 2), phase(FLOOD, 8))
 
 
 def play(knobs: AutoscaleConfig, steps: list[Step]) -> Iterator[Look]:
@@ -339,6 +339,37 @@ def test_each_level_leaves_at_the_first_look_after_its_hold(
 
 
 @slow
+@given(st.integers(12, 40))
+def test_each_level_serves_a_hold_of_its_own(ticks: int) -> None:
+    deployment = warm(9, config(scale_down_delay=120))
+
+    deployment.load(4, seconds=ticks * 10)
+    deployment.idle(seconds=600)
+
+    assert deployment.seconds_until(2) <= 190
+    assert deployment.seconds_until(1) >= ticks * 10 + 120
+
+
+@slow
+@given(st.integers(1, 15), st.booleans(), st.sampled_from([0, 9]))
+def test_a_gap_in_what_is_seen_restarts_every_clock(ticks: int, missing: bool, load: int) -> None:
+    deployment = warm(1, config(scale_up_delay=240, scale_to_zero_delay=240))
+    deployment.load(load, seconds=60 + ticks * 10)
+
+    pause = 10 if missing else 70
+    deployment.seconds += pause
+    deployment.arrivals += load / 10 * pause
+    if missing:
+        deployment.look(queued=None)
+    deployment.load(load, seconds=240)
+    held = deployment.target
+    deployment.load(load, seconds=10)
+
+    assert held == 1
+    assert deployment.target != 1
+
+
+@slow
 @given(st.sampled_from([0, 20, 60, 120, 300]), st.integers(5, 12))
 def test_a_step_up_is_followed_when_its_delay_is_over(delay: int, load: int) -> None:
     knobs = config(scale_up_delay=delay, max_replicas=20, concurrency=2)
@@ -376,7 +407,7 @@ def test_constant_load_makes_at_most_one_change(knobs: AutoscaleConfig, load: in
 
 @story
 @given(
-    any_knobs(),
+    any_knobs(max_replicas=30),
     traffic,
     st.sampled_from(["new", "queued", "running"]),
     st.integers(1, 40),
@@ -393,6 +424,25 @@ def test_more_load_in_one_look_never_gives_fewer_replicas(
 
     assert most.decision.target >= less.decision.target
     assert most.needed >= less.needed
+
+
+@slow
+@given(st.integers(1, 20), st.integers(0, 100), st.integers(1, 100))
+def test_a_longer_queue_never_needs_fewer_once_service_times_are_known(
+    load: int, queued: int, more: int
+) -> None:
+    deployment = warm(load, config(max_replicas=50))
+    known = deployment.state
+    deployment.seconds += 10
+
+    short = deployment.look(running=load, queued=queued)
+    deployment.state = known
+    long = deployment.look(running=load, queued=queued + more)
+
+    assert short.need is not None
+    assert long.need is not None
+    assert long.need.demand >= short.need.demand
+    assert long.target >= short.target
 
 
 @story
