@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import idle, lifecycles, machine, recovery, restarts, termination, updates
+from benchmarks import elastic, idle, lifecycles, machine, recovery, restarts, termination, updates
 from benchmarks.figures import Figure, markdown, with_results
 
 README = Path(__file__).parent / "README.md"
@@ -55,6 +55,12 @@ def _idle(options: argparse.Namespace, say: Say) -> Awaitable[list[Figure]]:
     )
 
 
+def _elastic(options: argparse.Namespace, say: Say) -> Awaitable[list[Figure]]:
+    size = elastic.Size(2, 6) if options.quick else elastic.Size(20, 200)
+    settle, window = (5, 15) if options.quick else (120, 60)
+    return elastic.measure(size=size, settle=settle, window=window, say=say)
+
+
 BENCHMARKS: Mapping[str, Benchmark] = {
     "lifecycles": _lifecycles,
     "updates": _updates,
@@ -62,6 +68,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "restarts": _restarts,
     "termination": _termination,
     "idle": _idle,
+    "elastic": _elastic,
 }
 
 

@@ -61,7 +61,7 @@ async def measure(
         arm = GarrisonArm(installation.client, installation.settings, nodes=nodes)
         await live(arm, "warm-up")
         await asyncio.sleep(min(settle, 30))
-        empty = await _watch(installation, worker, window)
+        empty = await watch(installation, worker, window)
         rss = worker.rss
         say(f"idle server {empty.server:.2f} %, worker {empty.worker:.2f} %, {rss >> 20} MiB")
         names = [f"f{i}" for i in range(clusters)]
@@ -70,7 +70,7 @@ async def measure(
         say(f"{clusters} clusters of {nodes} nodes run after {time.monotonic() - began:.0f} s")
         await asyncio.sleep(settle)
         lengths = await _lengths(arm, names[:WATCHED])
-        full = await _watch(installation, worker, window)
+        full = await watch(installation, worker, window)
         grown = await _lengths(arm, names[:WATCHED])
         per_cluster = (worker.rss - rss) / clusters / 1000
         say(f"idle fleet: server {full.server:.2f} %, worker {full.worker:.2f} %")
@@ -131,7 +131,7 @@ async def _raw_memory(installation: Installation, like: GarrisonArm, lives: int)
     return (worker.rss - before) / lives / 1000
 
 
-async def _watch(installation: Installation, worker: WorkerProcess, window: float) -> Window:
+async def watch(installation: Installation, worker: WorkerProcess, window: float) -> Window:
     """Watch everything for a while, from the end of a pass on."""
     await _next_pass(installation.client, None)
     calls = len(installation.console.calls("list"))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from benchmarks import elastic
+from benchmarks.elastic import End, Rest, Scaled, Size, Story
 from benchmarks.figures import (
     BEGIN,
     END,
@@ -19,6 +23,7 @@ from benchmarks.figures import (
     with_results,
     with_unit,
 )
+from benchmarks.idle import Window
 
 README = Path(__file__).parents[1] / "benchmarks" / "README.md"
 
@@ -138,3 +143,56 @@ def test_the_readme_has_a_place_for_the_results() -> None:
     text = README.read_text(encoding="utf-8")
 
     assert "\nresults\n" in with_results(text, "results\n")
+
+
+def story() -> Story:
+    """Deployments on nodepools of which all is as it should be."""
+    idle = Window(server=2.0, worker=0.2, passes=4, lists=4)
+    scaled = Scaled(acked=1, ready=2, machines=3, cpu=(1, 2))
+    kinds = Counter({"WORKFLOW_TASK_COMPLETED": 90, "WORKFLOW_TASK_TIMED_OUT": 2})
+    return Story(
+        size=Size(pools=2, deployments=10),
+        created=1,
+        up=scaled,
+        rest=Rest(empty=idle, full=idle, kilobytes=100, events=0, machines=20),
+        down=scaled,
+        again=scaled,
+        peaks=(20, 10),
+        end=End(
+            seconds=5, stuck=0, machines=0, kinds=kinds, failures=Counter(), activities=Counter()
+        ),
+    )
+
+
+def missed(found: Story) -> list[str]:
+    return [one.what.rpartition(": ")[2] for one in elastic.figures(found) if one.met is False]
+
+
+def test_deployments_that_do_as_promised_miss_no_goal() -> None:
+    assert missed(story()) == []
+
+
+def test_one_machine_too_many_at_any_instant_misses_the_goal() -> None:
+    assert missed(replace(story(), peaks=(21, 11))) == ["machines at once, at most"]
+
+
+def test_an_estate_at_rest_may_write_no_event_and_look_no_more_often_than_an_empty_one() -> None:
+    calm = story().rest
+    window = replace(calm.full, server=5.1, lists=5)
+
+    found = missed(replace(story(), rest=replace(calm, events=1, full=window)))
+
+    assert found == [
+        "server CPU above an idle server",
+        "history events in the window",
+        "provider list calls per watch pass",
+    ]
+
+
+def test_what_is_left_at_the_end_and_a_failed_workflow_task_miss_their_goals() -> None:
+    end = story().end
+    kinds = end.kinds + Counter({"WORKFLOW_TASK_FAILED": 1})
+
+    found = missed(replace(story(), end=replace(end, machines=1, kinds=kinds)))
+
+    assert found == ["stuck, or machines left", "workflow task failures, in all histories"]

@@ -85,7 +85,7 @@ def note_bought(state: NodepoolState, name: str, answer: PurchaseAnswer, *, now:
     assert answer.group is not None
     (listed,) = answer.group.nodes
     state.blocked = None
-    state.asked = answer.ended_at
+    _note_asked(state, answer.ended_at, asked_at=answer.ended_at)
     machine = state.machines[name]
     known = {
         "status": NodeStatus.STARTING,
@@ -246,7 +246,17 @@ def note_deleted(
         return
     done = proof.note_deleted(machine.cleanup, ended_at=ended_at, asked_for=asked_for)
     change(state, name, cleanup=done, call_ended_at=ended_at, trouble=None)
-    state.asked = asked_for
+    _note_asked(state, asked_for, asked_at=max(ended_at, asked_for))
+
+
+def _note_asked(state: NodepoolState, asked_for: datetime, *, asked_at: datetime) -> None:
+    """A call has asked the watch for a look at its end, unless that look has come before this.
+
+    News goes ahead of outcomes: what was told between a call's end and the news of that end would
+    be waited for in vain.
+    """
+    if state.observed_at is None or state.observed_at < asked_at:
+        state.asked = asked_for
 
 
 def note_trouble(

