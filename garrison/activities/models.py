@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 from temporalio import activity
 
-from garrison.models.deployment import DeploymentSpec
+from garrison.activities.workload import OpenEnv
+from garrison.domain.secrets import is_sealed
+from garrison.models.deployment import DeploymentSpec, EnvComparison, SealedEnv
 from garrison.models.elastic_file import DeploymentFile, resolve
 from garrison.models.worker_file import ModelSettings
 
@@ -14,8 +16,15 @@ from garrison.models.worker_file import ModelSettings
 class ModelActivities:
     """Bound to the `models:` of the worker's settings."""
 
-    def __init__(self, models: Mapping[str, ModelSettings]) -> None:
+    def __init__(self, models: Mapping[str, ModelSettings], open_env: OpenEnv) -> None:
+        """Bind to a worker's settings.
+
+        Args:
+            models: Of the settings.
+            open_env: Opens what clients sealed.
+        """
         self._models = models
+        self._open_env = open_env
 
     @activity.defn(name="resolve_deployment")
     async def resolve_deployment(self, file: DeploymentFile) -> DeploymentSpec:
@@ -25,3 +34,21 @@ class ModelActivities:
             ModelNotConfigured: No entry matches.
         """
         return resolve(file, self._models)
+
+    @activity.defn(name="keep_sealed")
+    async def keep_sealed(self, asked: EnvComparison) -> SealedEnv:
+        """Return the wanted environment, with what is known where both open to the same text.
+
+        Sealing the same text twice gives two texts, which would pass for another workload. No
+        opened value leaves this process.
+
+        Raises:
+            InvalidSpec: A value was sealed for another installation.
+        """
+        kept = {
+            name: known
+            for name, known in asked.known.items()
+            if is_sealed(known) and is_sealed(asked.wanted.get(name, ""))
+            if self._open_env({name: known}) == self._open_env({name: asked.wanted[name]})
+        }
+        return SealedEnv(env={**asked.wanted, **kept})

@@ -17,6 +17,7 @@ from garrison.client.replica_logs import ReplicaLogs
 from garrison.client.sealer import Sealer
 from garrison.client.translation import translated
 from garrison.domain.resource_ids import nodepool_workflow_id
+from garrison.domain.secrets import is_sealed
 from garrison.errors import ConflictPhase, error_of
 from garrison.models.base import Message
 from garrison.models.compute_cluster import DeleteAccepted, DeleteRequested
@@ -26,7 +27,9 @@ from garrison.models.deployment import (
     DeploymentSpec,
     DeploymentStatus,
     EnableRequest,
+    EnvComparison,
     ScaleRequest,
+    SealedEnv,
 )
 from garrison.models.deployment_state import DeploymentInput
 from garrison.models.elastic_file import DeploymentFile
@@ -142,8 +145,30 @@ class Deployments:
             NotFound: There is none of this id, or `uid` names another life.
         """
         entity = deployment_entity(wanted.id)
-        request = self._request(await self._spec(wanted), uid, request_id)
+        spec = await self._keep_sealed(await self._spec(wanted))
+        request = self._request(spec, uid, request_id)
         return await self._entities.update(entity, "update", request, DeploymentAck)
+
+    async def _keep_sealed(self, spec: DeploymentSpec) -> DeploymentSpec:
+        """Return a spec in which secrets that did not change are sealed as they were."""
+        known = (await self.get(spec.id)).spec.template.env
+        wanted = spec.template.env
+        if not any(is_sealed(v) and is_sealed(known.get(k, "")) for k, v in wanted.items()):
+            return spec
+        with translated(f"deployment {spec.id}"):
+            kept: SealedEnv = await self._client.execute_activity(
+                "keep_sealed",
+                EnvComparison(known=known, wanted=wanted),
+                id=f"keep-sealed/{spec.id}/{uuid.uuid4()}",
+                task_queue=TASK_QUEUE,
+                result_type=SealedEnv,
+                schedule_to_close_timeout=self._call_timeout,
+                start_to_close_timeout=self._call_timeout,
+                retry_policy=RetryPolicy(maximum_attempts=2),
+                summary=f"secrets of {spec.id}",
+            )
+        template = spec.template.model_copy(update={"env": kept.env})
+        return spec.model_copy(update={"template": template})
 
     async def _spec(self, wanted: DeploymentFile | DeploymentSpec) -> DeploymentSpec:
         if isinstance(wanted, DeploymentFile):

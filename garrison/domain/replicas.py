@@ -139,13 +139,19 @@ def restate(state: DeploymentState, *, now: datetime, closing: bool = False) -> 
                 tells=talk.tells if talk.missing else 0,
                 tell_due=_say_at(talk, now),
             )
-        elif talk.missing and talk.tell_due is None and _somebody_waits(state):
-            _change_talk(state, pool, tell_due=now)
+        elif talk.tell_due is None and _is_asked_again(talk) and _somebody_waits(state):
+            pause = timedelta(0) if talk.missing else MISSING_PAUSES[0]
+            _change_talk(state, pool, tell_due=now + pause)
 
 
 def _say_at(talk: PoolTalk, now: datetime) -> datetime:
     """A pool that is not there is asked again with pauses, whatever is new to say."""
     return talk.tell_due if talk.missing and talk.tell_due is not None else now
+
+
+def _is_asked_again(talk: PoolTalk) -> bool:
+    """A pool that is not there may come, and one that is being deleted may have a successor."""
+    return talk.missing or talk.pool_closing
 
 
 def _somebody_waits(state: DeploymentState) -> bool:
@@ -213,12 +219,18 @@ def note_told(
         due = None if again is None else now + again
         _change_talk(state, pool, missing=True, tells=tells, tell_due=due, trouble=None)
         return
-    if told == demand_to(state, pool):
-        unanswered = talk.answered < talk.generation
-        due = now + TELL_PAUSES[min(tells - 1, 3)] if unanswered else None
-    else:
-        due = now
+    due = _say_again_at(state, talk, tells, now) if told == demand_to(state, pool) else now
     _change_talk(state, pool, missing=False, tells=tells, tell_due=due, trouble=None)
+
+
+def _say_again_at(
+    state: DeploymentState, talk: PoolTalk, tells: int, now: datetime
+) -> datetime | None:
+    if talk.answered < talk.generation:
+        return now + TELL_PAUSES[min(tells - 1, 3)]
+    if talk.pool_closing and _somebody_waits(state):
+        return now + MISSING_PAUSES[min(tells - 1, 4)]
+    return None
 
 
 def _lose_life(state: DeploymentState, talk: PoolTalk) -> None:

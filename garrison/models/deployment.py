@@ -107,6 +107,19 @@ class DeploymentSpec(Message):
     visibility: int = PRIVATE
 
 
+class EnvComparison(Message):
+    """Two sealed environments of one deployment, to be compared (activity `keep_sealed`)."""
+
+    known: dict[str, str]
+    wanted: dict[str, str]
+
+
+class SealedEnv(Message):
+    """An environment whose values are sealed."""
+
+    env: dict[str, str]
+
+
 class DeploymentRequest(Message):
     """Create or update a deployment (updates `create` and `update`)."""
 

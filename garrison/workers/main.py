@@ -228,7 +228,7 @@ def _workflow_worker(
     )
     installation = InstallationActivities(terms, watches)
     messages = MessageActivities(client)
-    models = ModelActivities(settings.models)
+    models = ModelActivities(settings.models, parts.open_env)
 
     def forget(run_id: str) -> None:
         worker._bridge_worker.request_workflow_eviction(run_id)  # there is no public way
@@ -247,6 +247,7 @@ def _workflow_worker(
             installation.quote_terms,
             installation.ensure_watch,
             models.resolve_deployment,
+            models.keep_sealed,
             messages.tell_nodepool,
             messages.tell_deployment,
             messages.join_compute_cluster,

@@ -570,3 +570,33 @@ def test_what_changes_while_a_pool_is_being_told_is_told_at_once() -> None:
     protocol.note_told(world.state, told, A, found=True, now=world.now)
 
     assert world.state.pools[A].tell_due == world.now
+
+
+def test_a_nodepool_that_is_being_deleted_is_asked_again_until_it_is_gone_or_has_a_successor() -> (
+    None
+):
+    state = deployment()
+    wishes.accept_scale(state, ScaleRequest(request_id="scale", replicas=1), now=START)
+    plan.advance(state, now=START)
+    for pool in (A, B):
+        demand = protocol.demand_to(state, pool)
+        closing = Placements(
+            nodepool=pool,
+            uid=f"{pool}-1",
+            deployment_uid=state.uid,
+            generation=1,
+            demand_generation=demand.generation,
+            closing=True,
+        )
+        protocol.take(state, closing, now=START)
+    plan.advance(state, now=START)
+    now, pauses = START, []
+    for _ in range(6):
+        protocol.note_told(state, protocol.demand_to(state, A), A, found=True, now=now)
+        plan.advance(state, now=now)
+        due = state.pools[A].tell_due
+        assert due is not None
+        pauses.append((due - now).total_seconds())
+        now = due
+
+    assert pauses == [5, 10, 20, 40, 60, 60]

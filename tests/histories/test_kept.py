@@ -37,6 +37,7 @@ STANDALONE = {
     "read_log",
     "read_replica_log",
     "resolve_deployment",
+    "keep_sealed",
     "sweep_orphans",
 }
 """Activities that only clients start, so that no history has them."""

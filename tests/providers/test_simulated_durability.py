@@ -129,7 +129,9 @@ def test_a_file_held_by_another_process_is_an_unreachable_provider(tmp_path: Pat
     assert console.inventory() == []
 
 
-async def test_ten_thousand_nodes_are_listed_with_well_under_a_second_of_work(tmp_path: Path) -> None:
+async def test_ten_thousand_nodes_are_listed_with_less_than_a_second_of_work(
+    tmp_path: Path,
+) -> None:
     cloud = SimulatedProvider(tmp_path / "cloud", installation="i", offers=[OFFER])
     halves = []
     for half in range(2):
