@@ -12,7 +12,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import elastic, idle, lifecycles, machine, recovery, restarts, termination, updates
+from benchmarks import (
+    elastic,
+    followed,
+    idle,
+    lifecycles,
+    machine,
+    recovery,
+    restarts,
+    termination,
+    updates,
+)
 from benchmarks.figures import Figure, markdown, with_results
 
 README = Path(__file__).parent / "README.md"
@@ -61,6 +71,12 @@ def _elastic(options: argparse.Namespace, say: Say) -> Awaitable[list[Figure]]:
     return elastic.measure(size=size, settle=settle, window=window, say=say)
 
 
+def _followed(options: argparse.Namespace, say: Say) -> Awaitable[list[Figure]]:
+    settle, window = (5, 15) if options.quick else (120, 60)
+    count = 20 if options.quick else 500
+    return followed.measure(deployments=count, settle=settle, window=window, say=say)
+
+
 BENCHMARKS: Mapping[str, Benchmark] = {
     "lifecycles": _lifecycles,
     "updates": _updates,
@@ -69,6 +85,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "termination": _termination,
     "idle": _idle,
     "elastic": _elastic,
+    "followed": _followed,
 }
 
 

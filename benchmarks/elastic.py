@@ -43,11 +43,13 @@ class Size:
 
     Attributes:
         replicas: Of each deployment, each on a node of its own; all together they fill all pools.
+        port: Where replicas listen, so that a router can count their requests; None for nowhere.
     """
 
     pools: int
     deployments: int
     replicas: int = 2
+    port: int | None = None
 
     @property
     def nodes(self) -> int:
@@ -227,7 +229,9 @@ class Estate:
         spec = DeploymentSpec(
             id=name,
             template=ReplicaTemplate(
-                command=("serve",), resources=Resources(cpu_milli=1000, accelerators=1)
+                command=("serve",),
+                port=self.size.port,
+                resources=Resources(cpu_milli=1000, accelerators=1),
             ),
             autoscale=AutoscaleConfig(max_replicas=self.size.replicas, disable_packing=True),
             nodepools=tuple(self._pools_of(name)),

@@ -48,7 +48,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port, self.ui_port = free_ports(2)
+        self.port, self.ui_port, self.router_port = free_ports(3)
         self.env = environment(folder)
         self.up: subprocess.Popen[bytes] | None = None
 
@@ -152,6 +152,7 @@ def start(world: World) -> None:
     """Run Garrison in the background."""
     title("Start Garrison, with a Temporal server of its own")
     words = ["up", "--port", str(world.port), "--ui-port", str(world.ui_port)]
+    words += ["--router-port", str(world.router_port)]
     say(f"$ garrison {shlex.join(words)} &")
     with world.up_log.open("wb") as log:
         world.up = subprocess.Popen(

@@ -39,6 +39,12 @@ class ErrorCode(StrEnum):
     PROVIDER_UNREACHABLE = "provider_unreachable"
     SERVICE_UNREACHABLE = "service_unreachable"
     PORT_TAKEN = "port_taken"
+    UNAUTHORIZED = "unauthorized"
+    INVALID_REQUEST = "invalid_request"
+    REQUEST_TOO_LARGE = "request_too_large"
+    NO_REPLICA = "no_replica"
+    REPLICA_UNREACHABLE = "replica_unreachable"
+    DEPLOYMENT_DISABLED = "deployment_disabled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +268,47 @@ class PortTaken(GarrisonError):
     code = ErrorCode.PORT_TAKEN
 
 
+class Unauthorized(GarrisonError):
+    """The request lacks the bearer token, or has another one."""
+
+    code = ErrorCode.UNAUTHORIZED
+
+
+class InvalidRequest(GarrisonError):
+    """The request is not proper HTTP, or two readers could take it for different ones."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class RequestTooLarge(GarrisonError):
+    """The body is larger than what is taken here."""
+
+    code = ErrorCode.REQUEST_TOO_LARGE
+
+
+class NoReplica(GarrisonError):
+    """No replica of the deployment could take the request in time."""
+
+    code = ErrorCode.NO_REPLICA
+    retryable = True
+
+    def __init__(self, message: str, *, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class ReplicaUnreachable(GarrisonError):
+    """A replica had the request and did not answer; it may have been executed."""
+
+    code = ErrorCode.REPLICA_UNREACHABLE
+
+
+class DeploymentDisabled(GarrisonError):
+    """The deployment takes no requests until a person enables it."""
+
+    code = ErrorCode.DEPLOYMENT_DISABLED
+
+
 def _classes() -> dict[ErrorCode, type[GarrisonError]]:
     classes: dict[ErrorCode, type[GarrisonError]] = {}
     for cls in (*GarrisonError.__subclasses__(), *Faulty.__subclasses__()):
@@ -316,6 +363,12 @@ _HTTP_STATUS = {
     ErrorCode.PROVIDER_UNREACHABLE: 503,
     ErrorCode.SERVICE_UNREACHABLE: 503,
     ErrorCode.PORT_TAKEN: 409,
+    ErrorCode.UNAUTHORIZED: 401,
+    ErrorCode.INVALID_REQUEST: 400,
+    ErrorCode.REQUEST_TOO_LARGE: 413,
+    ErrorCode.NO_REPLICA: 503,
+    ErrorCode.REPLICA_UNREACHABLE: 502,
+    ErrorCode.DEPLOYMENT_DISABLED: 503,
 }
 
 

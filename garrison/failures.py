@@ -1,20 +1,21 @@
 """Carry `GarrisonError` across Temporal without try/except at each call.
 
 The code becomes the failure's type; a `Retry-After` becomes the next retry's delay and is kept in
-the details, so that a workflow can read it back.
+the details, so that a workflow can read it back; so are the mistakes of an input, field by field.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import timedelta
+from typing import Any
 
 from temporalio.api.failure.v1 import Failure
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.converter import DefaultFailureConverter, PayloadConverter
 from temporalio.exceptions import ApplicationError, FailureError
 
-from garrison.errors import ErrorCode, GarrisonError
+from garrison.errors import ErrorCode, Faulty, GarrisonError, Problem
 
 _CODES = frozenset(ErrorCode)
 
@@ -37,9 +38,10 @@ class GarrisonFailureConverter(DefaultFailureConverter):
 def as_application_error(error: GarrisonError) -> ApplicationError:
     """Return the Temporal form of an expected error."""
     after = error.retry_after_seconds
+    details = [after, *_as_data(error)]
     wrapped = ApplicationError(
         str(error),
-        *([after] if after is not None else []),
+        *(details if details != [None] else []),
         type=error.code,
         non_retryable=not error.retryable,
         next_retry_delay=timedelta(seconds=after) if after is not None else None,
@@ -69,6 +71,17 @@ def retry_after_of(error: BaseException | None) -> float | None:
     if cause is None or not cause.details or not isinstance(cause.details[0], (int, float)):
         return None
     return float(cause.details[0])
+
+
+def problems_of(error: BaseException | None) -> tuple[Problem, ...]:
+    """Return the mistakes of an input that a failure tells, field by field."""
+    cause = coded_cause(error)
+    told = cause.details[1:] if cause is not None else ()
+    return tuple(Problem(**one) for one in told if isinstance(one, dict))
+
+
+def _as_data(error: GarrisonError) -> list[dict[str, Any]]:
+    return [asdict(one) for one in error.problems] if isinstance(error, Faulty) else []
 
 
 def message_of(error: BaseException) -> str:

@@ -27,7 +27,7 @@ from nacl.exceptions import CryptoError
 from nacl.public import PrivateKey, PublicKey, SealedBox
 
 from garrison.errors import InvalidSpec, NotFound, Problem
-from garrison.private_files import create_once, replace
+from garrison.private_files import create_once, open_regular, replace
 
 MAX_SECRET_BYTES = 1024 * 1024
 SECRET_VARIABLE = "GARRISON_SECRET_"
@@ -228,7 +228,7 @@ def _resolve(name: str | None, secrets: Path, variables: Mapping[str, str]) -> s
 
 def _secret_file(path: Path) -> str | None:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             data = file.read(MAX_SECRET_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
         return None

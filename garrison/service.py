@@ -7,6 +7,7 @@ names, else the server of the `garrison up` on the data directory, else localhos
 from __future__ import annotations
 
 import asyncio
+import functools
 import ipaddress
 import os
 import re
@@ -35,7 +36,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client, GrpcCompression
 from temporalio.common import SearchAttributeKey
 from temporalio.envconfig import ClientConfigProfile
-from temporalio.runtime import Runtime
+from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import RPCError, RPCStatusCode
 
 from garrison.errors import InvalidSpec, NotFound, ServiceUnreachable, Unsupported
@@ -51,6 +52,11 @@ RETENTION = timedelta(days=90)
 """How long a namespace should keep closed lives: their names, bills and histories."""
 NAMESPACE_KNOWN_WITHIN = timedelta(seconds=30)
 """A server reads the list of its namespaces anew every few seconds."""
+NAMESPACE_NAMES = (
+    "1 to 255 letters, digits or signs of ASCII; give another with GARRISON_NAMESPACE,"
+    " TEMPORAL_NAMESPACE or `namespace` in garrison.yaml"
+)
+_NAMESPACE = re.compile(r"[ -~]{1,255}")
 CLOCK_SLACK = 2.0
 """Seconds by which a process's start time may seem to move when the system's clock is set."""
 
@@ -92,6 +98,7 @@ def service_address(settings: Settings, environ: Mapping[str, str] | None = None
     variables = os.environ if environ is None else environ
     profile = _profile(variables)
     namespace = settings.namespace or profile.namespace
+    check_namespace_name(namespace or DEFAULT_NAMESPACE)
     if profile.address:
         given = dict(profile.to_client_connect_config())
         options = {k: v for k, v in given.items() if k not in ("target_host", "namespace")}
@@ -107,7 +114,19 @@ def embedded_namespace(settings: Settings, environ: Mapping[str, str] | None = N
     """Return the namespace that `garrison up` works in, the one its clients will look in."""
     profile = _profile(os.environ if environ is None else environ)
     elsewhere = bool(profile.address)
-    return settings.namespace or (not elsewhere and profile.namespace) or DEFAULT_NAMESPACE
+    name = settings.namespace or (not elsewhere and profile.namespace) or DEFAULT_NAMESPACE
+    check_namespace_name(name)
+    return name
+
+
+def check_namespace_name(name: str) -> None:
+    """Return if a namespace can have this name; a server breaks on others only later.
+
+    Raises:
+        InvalidSpec: It cannot.
+    """
+    if _NAMESPACE.fullmatch(name) is None:
+        raise InvalidSpec(f"{name[:64]!a} is no name of a namespace: {NAMESPACE_NAMES}")
 
 
 async def connect_service(settings: Settings, *, runtime: Runtime | None = None) -> Client:
@@ -141,7 +160,7 @@ async def connect(
         address.target,
         namespace=address.namespace,
         data_converter=DATA_CONVERTER,
-        runtime=runtime,
+        runtime=runtime or _quiet_runtime(),
         connect_timeout=timeout,
         **options,
     )
@@ -155,6 +174,16 @@ async def connect(
         raise _unreachable(address, str(error)) from error
     except ValueError as error:
         raise InvalidSpec(f"{address.source}: {address.target!r}: {error}") from None
+
+
+@functools.cache
+def _quiet_runtime() -> Runtime:
+    """Return the SDK's machinery for one who only asks, and is told of faults by exceptions.
+
+    By default its core writes a line of its own about each call that it tries again.
+    """
+    level = TelemetryFilter(core_level="ERROR", other_level="ERROR")
+    return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter=level)))
 
 
 def running_server(data_dir: Path) -> UpRecord | None:

@@ -16,11 +16,14 @@ from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import platformdirs
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
+    SecretStr,
     ValidationInfo,
     field_validator,
     model_validator,
@@ -35,11 +38,11 @@ from pydantic_settings import (
 from garrison.errors import InvalidSpec, NotFound, Problem
 from garrison.models.base import Model, Name
 from garrison.models.cluster import ShapeLimits
-from garrison.models.document import Document, bind, decode, load_document
+from garrison.models.document import MAX_BYTES, Document, bind, decode, load_document
 from garrison.models.offer import CapacityType, Offer
 from garrison.models.problems import KeyPath
 from garrison.models.worker_file import Models, ModelSettings
-from garrison.private_files import create_once, make_folder
+from garrison.private_files import create_once, make_folder, open_regular
 
 INSTALLATION_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9-]{0,31}$"
 """Goes into provider tags and names, which are short and of few characters everywhere."""
@@ -74,14 +77,38 @@ InMinutes = Annotated[timedelta, _duration(timedelta(minutes=1))]
 Usd = Annotated[Decimal, Field(gt=0, allow_inf_nan=False)]
 
 
+def _server_url(value: str) -> str:
+    # Never shown: it may hold a password.
+    try:
+        parts = urlsplit(value)
+        whole = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        whole = False
+    if not whole or not value.isascii() or not value.isprintable() or " " in value:
+        raise ValueError("must be an address such as http://prometheus:9090 or https://host/path")
+    if "@" in parts.netloc:
+        raise ValueError("must not hold a password; put a token into `token_file`")
+    if parts.query or parts.fragment:
+        raise ValueError("must end with the host, the port or a path, before any ? or #")
+    return value
+
+
+def _from_here(value: Path) -> Path:
+    return value.expanduser().absolute()
+
+
 class ProviderType(StrEnum):
-    """The adapters that exist."""
+    """The adapters that exist, or will: those that are not in `ADAPTED` only keep their names."""
 
     LOCAL = "local"
     SIMULATED = "simulated"
     AWS = "aws"
     TOGETHER = "together"
     SSH = "ssh"
+
+
+ADAPTED = (ProviderType.LOCAL, ProviderType.SIMULATED)
+LOCAL_REGION = "local"
 
 
 class PriceOverride(Model):
@@ -136,6 +163,28 @@ class ProviderSettings(Model):
     settle_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     delete_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
+    @field_validator("type")
+    @classmethod
+    def _has_adapter(cls, value: ProviderType) -> ProviderType:
+        if value not in ADAPTED:
+            known = " or ".join(ADAPTED)
+            raise ValueError(f"this version has no adapter for {value}; it must be {known}")
+        return value
+
+    @field_validator("regions")
+    @classmethod
+    def _local_is_one_place(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if info.data.get("type") is ProviderType.LOCAL and value not in ((), (LOCAL_REGION,)):
+            raise ValueError(f"a provider of type local has one region, {LOCAL_REGION}")
+        return value
+
+    @field_validator("start_timeout", "calls_per_second")
+    @classmethod
+    def _not_local(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is not None and info.data.get("type") is ProviderType.LOCAL:
+            raise ValueError("cannot be set for a provider of type local")
+        return value
+
     @field_validator("boot_seconds", "settle_seconds", "delete_seconds")
     @classmethod
     def _only_simulated(cls, value: float | None, info: ValidationInfo) -> float | None:
@@ -153,6 +202,58 @@ class ProviderSettings(Model):
         if override is None or offer.capacity_type is not CapacityType.ON_DEMAND:
             return offer
         return override.apply(offer)
+
+
+RouterAddress = Annotated[str, Field(pattern=r"^https?://[^/?#@\s]+/?$", max_length=256)]
+"""Scheme, host and port: where workers reach a router."""
+
+
+class RouterSettings(Model):
+    """Where the router listens, and where workers reach all of them.
+
+    Attributes:
+        addresses: Of all routers, such as `http://10.0.0.5:8000`; by default the one of this host.
+        port: 0 runs none in `garrison up`.
+        hold_seconds: How long a request waits for a replica.
+        token_file: Holds the token without which a router outside this host answers nobody;
+            `GARRISON_ROUTER_TOKEN` wins over it.
+    """
+
+    host: str = Field(default="127.0.0.1", min_length=1, max_length=255)
+    port: int = Field(default=8000, ge=0, le=65535)
+    addresses: tuple[RouterAddress, ...] = ()
+    hold_seconds: InSeconds = timedelta(seconds=300)
+    token_file: Path | None = None
+
+    @property
+    def reached_at(self) -> tuple[str, ...]:
+        """Addresses of all routers."""
+        if self.addresses or not self.port:
+            return self.addresses
+        everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+        host = everywhere.get(self.host, self.host)
+        shown = f"[{host}]" if ":" in host else host
+        return (f"http://{shown}:{self.port}",)
+
+
+class PrometheusSettings(Model):
+    """The Prometheus server that scrapes deployments' replicas.
+
+    Attributes:
+        url: With any path before `/api/v1`.
+        token_file: Holds what it wants to see as a bearer token; read anew at each look.
+        timeout_seconds: Of one question; a look at all deployments takes at most two.
+    """
+
+    url: Annotated[str, Field(max_length=2048), AfterValidator(_server_url)]
+    token_file: Annotated[Path, AfterValidator(_from_here)] | None = None
+    timeout_seconds: float = Field(default=5, ge=0.1, le=60, allow_inf_nan=False)
+
+
+class LoadSettings(Model):
+    """Who counts requests besides the router; deployments choose in `autoscale_config.load`."""
+
+    prometheus: PrometheusSettings | None = None
 
 
 def _named_types(value: Any) -> Any:
@@ -187,8 +288,12 @@ class SettingsFile(Model):
     limits: ShapeLimits = ShapeLimits()
     providers: Providers = Field(default_factory=_default_providers, min_length=1)
     models: Models = Field(default_factory=dict)
+    router: RouterSettings = RouterSettings()
+    load: LoadSettings = LoadSettings()
     watch_interval: InSeconds = timedelta(seconds=15)
     watch_interval_busy: InSeconds = timedelta(seconds=2)
+    load_interval: InSeconds = timedelta(seconds=10)
+    load_interval_busy: InSeconds = timedelta(seconds=2)
     heartbeat_timeout: HeartbeatTimeout = timedelta(seconds=30)
     quote_valid: InMinutes = timedelta(minutes=15)
     deadman_hours: float = Field(default=6, gt=0, le=24 * 30, allow_inf_nan=False)
@@ -206,8 +311,11 @@ class Settings(Model):
         public_key: The sealing key as set, None means the one that workers publish.
         namespace: Temporal namespace as set here, None leaves it to Temporal's own settings.
         models: How models are served, by name or pattern; what deployments may name.
+        router_token: What routers want to see before they answer, None for nothing.
         watch_interval: Pause between two passes over a provider's machines.
         watch_interval_busy: The same while an owner is in transition.
+        load_interval: Pause between two looks at deployments' traffic.
+        load_interval_busy: The same while requests wait for a replica.
         heartbeat_timeout: How long after a worker died its calls are given to another.
         quote_valid: How long a quote can be launched.
     """
@@ -222,8 +330,13 @@ class Settings(Model):
     limits: ShapeLimits = ShapeLimits()
     providers: dict[str, ProviderSettings] = Field(default_factory=_default_providers)
     models: dict[str, ModelSettings] = Field(default_factory=dict)
+    router: RouterSettings = RouterSettings()
+    router_token: SecretStr | None = None
+    load: LoadSettings = LoadSettings()
     watch_interval: timedelta = timedelta(seconds=15)
     watch_interval_busy: timedelta = timedelta(seconds=2)
+    load_interval: timedelta = timedelta(seconds=10)
+    load_interval_busy: timedelta = timedelta(seconds=2)
     heartbeat_timeout: timedelta = timedelta(seconds=30)
     quote_valid: timedelta = timedelta(minutes=15)
     deadman_hours: float = 6
@@ -257,6 +370,7 @@ class _Environment(BaseSettings):
     namespace: str | None = None
     public_key: str | None = None
     user: str | None = None
+    router_token: SecretStr | None = None
 
 
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
@@ -282,6 +396,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         owner=env.user or file.owner or _login_name(),
         public_key=env.public_key or file.public_key,
         namespace=env.namespace or file.namespace,
+        router_token=env.router_token or _token_in(file.router.token_file),
         **{name: getattr(file, name) for name in _FROM_FILE},
     )
 
@@ -290,12 +405,35 @@ _FROM_FILE = (
     "limits",
     "providers",
     "models",
+    "router",
+    "load",
     "watch_interval",
     "watch_interval_busy",
+    "load_interval",
+    "load_interval_busy",
     "heartbeat_timeout",
     "quote_valid",
     "deadman_hours",
 )
+
+
+def _token_in(path: Path | None) -> SecretStr | None:
+    """Return the token that a file holds.
+
+    Raises:
+        InvalidSpec: It cannot be read, is empty, or other users can read it.
+    """
+    if path is None:
+        return None
+    try:
+        found = path.expanduser().read_text(encoding="utf-8").strip()
+        if path.expanduser().stat().st_mode & 0o077:
+            raise InvalidSpec(f"{path} can be read by other users; run: chmod 600 {path}")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSpec(f"router.token_file {path} cannot be read: {error}") from None
+    if not found or not found.isascii() or not found.isprintable():
+        raise InvalidSpec(f"router.token_file {path} does not hold a token of printable letters")
+    return SecretStr(found)
 
 
 def default_data_dir() -> Path:
@@ -351,7 +489,8 @@ def _read_environment(environ: Mapping[str, str]) -> _Environment:
 def _read_file(named: Path | None, data_dir: Path) -> tuple[Path | None, SettingsFile]:
     path = _absolute(named) if named is not None else data_dir / "garrison.yaml"
     try:
-        data = path.read_bytes()
+        with open_regular(path) as settings_file:
+            data = settings_file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         if named is not None:
             raise InvalidSpec(f"GARRISON_CONFIG names {path}, which does not exist") from None

@@ -42,6 +42,17 @@ from garrison.models.deployment_state import (
 )
 from garrison.models.elastic_file import DeploymentFile
 from garrison.models.group import Node, NodeStatus, SshEndpoint, WorkloadState, WorkloadStatus
+from garrison.models.load import (
+    Followed,
+    FollowedChanges,
+    LoadCounts,
+    LoadWatchInput,
+    LoadWatchStatus,
+    RouterDeployment,
+    RouterLoad,
+    TargetChanged,
+    WakeRequest,
+)
 from garrison.models.nodepool import (
     NodepoolAck,
     NodepoolNodeStatus,
@@ -245,6 +256,54 @@ NODEPOOL_MESSAGES: tuple[Message, ...] = (
         placements_seen=2,
     ),
 )
+ENDPOINTS = DeploymentEndpoints(
+    id="llama",
+    uid=UID,
+    created_at=NOW,
+    version=4,
+    enabled=True,
+    desired=1,
+    generation=2,
+    reason="up: 1 needed for 60 s; demand 0.4",
+    replicas=(
+        ReplicaEndpoint(
+            name="llama-1",
+            state=ReplicaState.READY,
+            endpoint="http://10.0.0.1:8000",
+            revision=2,
+        ),
+    ),
+)
+FOLLOWED = Followed(
+    id="llama",
+    workflow_id="deployment/llama",
+    uid=UID,
+    created_at=NOW,
+    version=4,
+    generation=1,
+    desired=1,
+    ready=1,
+    boot=timedelta(seconds=95),
+    endpoints=ENDPOINTS,
+)
+LOAD_MESSAGES: tuple[Message, ...] = (
+    LoadCounts(running=2, queued=0, arrivals=120, completions=118),
+    RouterLoad(
+        router="5f3a",
+        deployments={
+            "llama": LoadCounts(running=2, queued=0, arrivals=120, completions=118),
+        },
+    ),
+    RouterDeployment(router="5f3a", queued=0, replicas={"llama-1": 2}),
+    FOLLOWED,
+    FollowedChanges(changed=(FOLLOWED,), last=7),
+    LoadWatchInput(source="router"),
+    LoadWatchStatus(source="router", followed=("llama",)),
+    TargetChanged(
+        uid=UID, generation=1, target=2, reason="up: 2 needed for 60 s; demand 1.6", demand=1.6
+    ),
+    WakeRequest(uid=UID, asked_at=NOW, by="router"),
+)
 DEPLOYMENT_MESSAGES: tuple[Message, ...] = (
     DeploymentInput(id="llama", uid=UID, owner="ada"),
     DeploymentRequest(request_id="r-1", spec=DEPLOYMENT_SPEC, uid=UID, by="ada"),
@@ -253,21 +312,7 @@ DEPLOYMENT_MESSAGES: tuple[Message, ...] = (
     EnableRequest(request_id="r-3", uid=UID, by="ada"),
     DEPLOYMENT_STATUS,
     PLACEMENTS,
-    DeploymentEndpoints(
-        id="llama",
-        uid=UID,
-        enabled=True,
-        desired=1,
-        generation=2,
-        replicas=(
-            ReplicaEndpoint(
-                name="llama-1",
-                state=ReplicaState.READY,
-                endpoint="http://10.0.0.1:8000",
-                revision=2,
-            ),
-        ),
-    ),
+    ENDPOINTS,
     DeploymentFile(
         id="llama",
         model="meta/Llama-3/Llama-3_2-3B-Instruct",
@@ -275,4 +320,9 @@ DEPLOYMENT_MESSAGES: tuple[Message, ...] = (
         nodepools=DEPLOYMENT_SPEC.nodepools,
     ),
 )
-ELASTIC_MESSAGES = (*COMPUTE_CLUSTER_MESSAGES, *NODEPOOL_MESSAGES, *DEPLOYMENT_MESSAGES)
+ELASTIC_MESSAGES = (
+    *COMPUTE_CLUSTER_MESSAGES,
+    *NODEPOOL_MESSAGES,
+    *DEPLOYMENT_MESSAGES,
+    *LOAD_MESSAGES,
+)

@@ -20,7 +20,8 @@ LAYERS: dict[str, set[str]] = {
     "private_files": set(),
     "service": {"errors", "models", "failures", "settings"},
     "providers": {"errors", "models", "catalog"},
-    "activities": {"errors", "models", "domain", "providers", "sealing"},
+    "load": {"errors", "models", "domain"},
+    "activities": {"errors", "models", "domain", "load", "providers", "sealing"},
     "workflows": {"errors", "models", "domain", "failures", "activities"},
     "client": {
         "domain",
@@ -34,11 +35,12 @@ LAYERS: dict[str, set[str]] = {
         "workflows",
     },
     "router": {"errors", "models", "domain", "settings", "client"},
-    "cli": {"errors", "models", "failures", "settings", "service", "client"},
+    "cli": {"errors", "models", "failures", "private_files", "settings", "service", "client"},
 }
 LAYERS["workers"] = set(LAYERS) - {"cli", "client", "router"}
 COMPOSITION = {
-    "cli/run.py": {"workers", "router"},  # `up`, `worker`, `router`
+    "cli/run.py": {"workers", "router"},  # `up`, `worker`
+    "cli/router.py": {"workers", "router"},
     "cli/simulated.py": {"providers"},  # rehearsals act on the simulated cloud itself
 }
 ADAPTERS = {"cli/simulated.py": "providers.simulated"}

@@ -114,7 +114,7 @@ def test_no_secret_is_written_down_and_each_is_asked_for() -> None:
         if line and not line.startswith("#")
     )
 
-    assert len(secrets) == 3
+    assert len(secrets) == 7
     for service, variable, value in secrets:
         assert re.fullmatch(r"\$\{\w+:\?.+\}", value), f"{service}: {variable} is written down"
     assert example == dict.fromkeys(asked, "")

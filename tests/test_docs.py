@@ -64,6 +64,7 @@ from garrison.workflows.compute_cluster import ComputeClusterWorkflow
 from garrison.workflows.deployment import DeploymentWorkflow
 from garrison.workflows.deployment_visibility import deployment_memo
 from garrison.workflows.elastic_visibility import compute_cluster_memo, nodepool_memo
+from garrison.workflows.load_watch import LoadWatchWorkflow
 from garrison.workflows.nodepool import NodepoolWorkflow
 from garrison.workflows.provider_watch import ProviderWatchWorkflow
 from garrison.workflows.visibility import ALL_KEYS, cluster_memo
@@ -314,6 +315,7 @@ def test_every_golden_file_is_compared_and_explained() -> None:
         NodepoolWorkflow,
         DeploymentWorkflow,
         ProviderWatchWorkflow,
+        LoadWatchWorkflow,
     ],
 )
 def test_every_update_signal_and_query_is_documented(defined: type) -> None:

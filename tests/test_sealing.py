@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import stat
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -223,3 +224,12 @@ def test_both_layers_mean_the_same_by_sealed(value: str) -> None:
 
 KEYS = KeyPair("0" * 16, PrivateKey(bytes(range(32))))
 KEYS = KeyPair(KEYS.public_text.split(":")[1], KEYS.private)
+
+
+def test_a_secret_that_is_no_file_is_refused_and_not_waited_for(
+    keys: KeyPair, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "hf")
+
+    with pytest.raises(InvalidSpec, match="hf cannot be read: Is no regular file"):
+        open_env(keys, {"TOKEN": "secret:hf"}, tmp_path, environ={})

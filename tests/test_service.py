@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import socket
 import time
@@ -15,6 +17,7 @@ import pytest
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 from temporalio.common import SearchAttributeKey
+from temporalio.service import RetryConfig, RPCError
 
 from garrison.errors import InvalidSpec, NotFound, ServiceUnreachable, Unsupported
 from garrison.models.service import ProcessRecord, UpRecord
@@ -203,6 +206,50 @@ async def test_nobody_at_the_address_names_it_and_the_remedy() -> None:
 
         with pytest.raises(ServiceUnreachable, match=f"{target}.*garrison up"):
             await connect(ServiceAddress(target, "default", "default"))
+
+
+class Door:
+    """A way to a server that can be shut."""
+
+    def __init__(self, target: str) -> None:
+        self._host, _, port = target.rpartition(":")
+        self._port = int(port)
+        self._streams: list[asyncio.StreamWriter] = []
+
+    async def __aenter__(self) -> Door:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.target = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for stream in self._streams:
+            stream.close()
+
+    async def _serve(self, coming: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        answer, onward = await asyncio.open_connection(self._host, self._port)
+        self._streams += [back, onward]
+        await asyncio.gather(_pump(coming, onward), _pump(answer, back))
+
+
+async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await source.read(65536):
+            target.write(data)
+            await target.drain()
+
+
+async def test_a_call_that_is_tried_again_writes_nothing_of_its_own(
+    client: Client, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fast = {"retry_config": RetryConfig(initial_interval_millis=1, max_interval_millis=2)}
+    async with Door(client.service_client.config.target_host) as door:
+        waiting = await connect(ServiceAddress(door.target, "default", "default", fast))
+
+    with pytest.raises(RPCError, match="connect"):
+        await waiting.count_workflows()
+
+    assert capfd.readouterr() == ("", "")
 
 
 async def test_a_listener_that_never_speaks_is_given_up_in_time() -> None:

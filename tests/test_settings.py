@@ -14,6 +14,8 @@ from garrison.errors import InvalidSpec, NotFound
 from garrison.models.offer import Offer
 from garrison.settings import ProviderType, Settings, installation_id, load_settings
 
+NO_ADAPTER = "this version has no adapter for {}; it must be local or simulated"
+
 
 def load(data_dir: Path, text: str | None = None, **environ: str) -> Settings:
     if text is not None:
@@ -92,7 +94,7 @@ providers:
     start_timeout: 60
   local:
   big-cloud:
-    type: aws
+    type: simulated
     regions: [us-east-1]
     calls_per_second: 5
     prices:
@@ -110,7 +112,7 @@ providers:
     assert settings.providers["simulated"].boot_seconds == 0
     assert settings.providers["simulated"].start_timeout == timedelta(seconds=60)
     big = settings.providers["big-cloud"]
-    assert big.type is ProviderType.AWS
+    assert big.type is ProviderType.SIMULATED
     assert big.prices["p5.48xlarge"].usd_per_hour == Decimal("98.32")
     assert big.prices["p4d.24xlarge"].cluster_usd_per_hour == Decimal("20.1")
 
@@ -118,7 +120,7 @@ providers:
 def test_the_operators_own_price_goes_before_the_offered_one(tmp_path: Path) -> None:
     settings = load(
         tmp_path,
-        "providers: {aws: {prices: {p5: {cluster_usd_per_hour: 9, "
+        "providers: {aws: {type: simulated, prices: {p5: {cluster_usd_per_hour: 9, "
         "root_disk_usd_per_gb_month: 0.1}}}}\n",
     )
     offer = Offer(
@@ -134,7 +136,7 @@ def test_the_operators_own_price_goes_before_the_offered_one(tmp_path: Path) -> 
 
 
 def test_an_offer_without_an_own_price_stays_as_it_is(tmp_path: Path) -> None:
-    settings = load(tmp_path, "providers: {aws: {prices: {p5: 9}}}\n")
+    settings = load(tmp_path, "providers: {aws: {type: simulated, prices: {p5: 9}}}\n")
     offer = Offer(provider="aws", instance_type="p4", usd_per_hour=Decimal(10))
 
     assert settings.providers["aws"].price(offer) is offer
@@ -149,12 +151,15 @@ watch_interval: soon
 quote_valid: 0
 limits: {max_node: 3}
 providers:
-  aws:
+  local:
     boot_seconds: 3
     prices: {p5: free, p4: 0, p3: -1, p2: NaN}
   mine: {regions: [a]}
   cloud: {type: azure}
   sim: {type: simulated, boot_seconds: -1}
+  aws: {regions: [us-east-1]}
+  ours: {type: together}
+  here: {type: local, regions: [moon], start_timeout: 5, calls_per_second: 5}
 """,
     )
 
@@ -163,16 +168,28 @@ providers:
         "line 2: watch_interval: must be a plain number above 0, such as 15 or 0.5, not 'soon'",
         "line 3: quote_valid: must be a plain number above 0, such as 15 or 0.5, not '0'",
         "line 4: limits.max_node: is not a known key; did you mean 'max_nodes'?",
-        "line 7: providers.aws.boot_seconds: is for providers of type simulated, not aws",
-        "line 8: providers.aws.prices.p5.usd_per_hour: must be a number, not 'free'",
-        "line 8: providers.aws.prices.p4.usd_per_hour: must be above 0, not '0'",
-        "line 8: providers.aws.prices.p3.usd_per_hour: must be above 0, not '-1'",
-        "line 8: providers.aws.prices.p2.usd_per_hour: must be a finite number, not 'NaN'",
+        "line 7: providers.local.boot_seconds: is for providers of type simulated, not local",
+        "line 8: providers.local.prices.p5.usd_per_hour: must be a number, not 'free'",
+        "line 8: providers.local.prices.p4.usd_per_hour: must be above 0, not '0'",
+        "line 8: providers.local.prices.p3.usd_per_hour: must be above 0, not '-1'",
+        "line 8: providers.local.prices.p2.usd_per_hour: must be a finite number, not 'NaN'",
         "line 9: providers.mine.type: is missing",
         "line 10: providers.cloud.type: must be 'local', 'simulated', 'aws', 'together' or 'ssh', "
         "not 'azure'",
         "line 11: providers.sim.boot_seconds: must be at least 0, not '-1'",
+        f"line 12: providers.aws.type: {NO_ADAPTER.format('aws')}",
+        f"line 13: providers.ours.type: {NO_ADAPTER.format('together')}",
+        "line 14: providers.here.regions: a provider of type local has one region, local",
+        "line 14: providers.here.start_timeout: cannot be set for a provider of type local",
+        "line 14: providers.here.calls_per_second: cannot be set for a provider of type local",
     ]
+
+
+def test_settings_that_are_no_file_are_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "garrison.yaml")
+
+    with pytest.raises(InvalidSpec, match=r"garrison.yaml cannot be read: Is no regular file"):
+        load(tmp_path)
 
 
 @pytest.mark.parametrize("seconds", ["1.9", "601", "0", "-3", "soon"])
@@ -312,3 +329,46 @@ def test_the_example_settings_are_valid_and_name_a_cloud_on_paper_aws() -> None:
 
     assert settings.providers["aws"].type is ProviderType.SIMULATED
     assert list(settings.models) == ["meta/Llama-3/*"]
+
+
+def test_a_prometheus_server_is_named_with_its_path(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        "load: {prometheus: {url: 'https://metrics.example/prom/', token_file: /run/token,"
+        " timeout_seconds: 2.5}}\n",
+    )
+
+    prometheus = settings.load.prometheus
+    assert prometheus is not None
+    assert prometheus.url == "https://metrics.example/prom/"
+    assert prometheus.token_file == Path("/run/token")
+    assert prometheus.timeout_seconds == 2.5
+    assert load(tmp_path, "owner: a\n").load.prometheus is None
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("{}", ".url: is missing"),
+        ("{url: prometheus:9090}", ".url: must be an address such as"),
+        ("{url: 'ftp://p'}", ".url: must be an address such as"),
+        ("{url: 'http://'}", ".url: must be an address such as"),
+        ("{url: 'http://p:x'}", ".url: must be an address such as"),
+        ("{url: 'http://p:0'}", ".url: must be an address such as"),
+        ("{url: 'http://p q'}", ".url: must be an address such as"),
+        ("{url: 'http://u:hunter2@p'}", ".url: must not hold a password; put a token into"),
+        ("{url: 'http://p/?token=hunter2'}", ".url: must end with the host, the port or a path"),
+        ("{url: 'http://p#x'}", ".url: must end with the host, the port or a path"),
+        ("{url: 'http://p', timeout_seconds: 0}", ".timeout_seconds: must be at least 0.1"),
+        ("{url: 'http://p', timeout_seconds: 61}", ".timeout_seconds: must be at most 60"),
+        ("{url: 'http://p', tokenfile: x}", ".tokenfile: is not a known key; did you mean"),
+    ],
+)
+def test_a_bad_prometheus_server_is_one_of_the_mistakes(
+    tmp_path: Path, keys: str, said: str
+) -> None:
+    found = problems(tmp_path, f"load: {{prometheus: {keys}}}\nquote_valid: 0\n")
+
+    assert found[0].startswith(f"line 1: load.prometheus{said}")
+    assert "hunter2" not in found[0]
+    assert found[1].startswith("line 2: quote_valid")

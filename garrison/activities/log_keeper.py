@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import BinaryIO
 
 from garrison.activities.saved_logs import SavedLogs
 from garrison.errors import GarrisonError
@@ -16,6 +18,10 @@ LOG_CHUNK = 256 * 1024
 STOP_SECONDS = 5
 SAVE_SECONDS = 10
 SAVE_BYTES = 64 * 1024 * 1024
+REPLICA_BYTES = 16 * 1024 * 1024
+
+Writer = Callable[[int], AbstractContextManager[BinaryIO]]
+"""Opens a saved log whose first byte has that offset."""
 
 
 class LogKeeper:
@@ -64,20 +70,56 @@ class LogKeeper:
 
         return dict(await asyncio.gather(*map(keep_one, nodes)))
 
+    async def keep_replica(self, workloads: Workloads, node: Node, replica: str) -> int | str:
+        """Return how many bytes of a replica's log were saved, or why nothing was.
+
+        Of a long log the last 16 MB are kept.
+        """
+
+        def writer(base: int) -> AbstractContextManager[BinaryIO]:
+            return self._saved.replica_writer(replica, base=base)
+
+        try:
+            async with asyncio.timeout(SAVE_SECONDS):
+                return await _copied(workloads, node, replica, writer, most=REPLICA_BYTES)
+        except TimeoutError:
+            return f"not fetched within {SAVE_SECONDS:g} s"
+        except (GarrisonError, OSError) as error:
+            return str(error)
+
+    async def stop_and_keep_replica(
+        self, workloads: Workloads, node: Node, replica: str
+    ) -> int | str:
+        """Do the same for one that runs; it is stopped first, as far as that is quick."""
+        with contextlib.suppress(TimeoutError, GarrisonError):  # reading shows what is wrong
+            async with asyncio.timeout(STOP_SECONDS):
+                await workloads.stop_workload(node, replica)
+        return await self.keep_replica(workloads, node, replica)
+
     async def _copy(
         self, workloads: Workloads, node: Node, cluster: str, uid: str, workload: str
     ) -> int:
-        last = await workloads.read_log(node, workload, offset=-1, limit=1)
-        offset = max(last.next_offset - SAVE_BYTES, 0)
-        size = 0
-        with self._saved.writer(cluster, uid, node.rank, base=offset) as file:
-            while size < SAVE_BYTES:
-                chunk = await workloads.read_log(
-                    node, workload, offset=offset, limit=min(LOG_CHUNK, SAVE_BYTES - size)
-                )
-                if not chunk.data:
-                    break
-                file.write(chunk.data)
-                offset = chunk.next_offset
-                size += len(chunk.data)
-        return size
+        def writer(base: int) -> AbstractContextManager[BinaryIO]:
+            return self._saved.writer(cluster, uid, node.rank, base=base)
+
+        return await _copied(workloads, node, workload, writer, most=SAVE_BYTES)
+
+
+async def _copied(
+    workloads: Workloads, node: Node, workload: str, writer: Writer, *, most: int
+) -> int:
+    """Copy the end of a log; return how many bytes it was."""
+    last = await workloads.read_log(node, workload, offset=-1, limit=1)
+    offset = max(last.next_offset - most, 0)
+    size = 0
+    with writer(offset) as file:
+        while size < most:
+            chunk = await workloads.read_log(
+                node, workload, offset=offset, limit=min(LOG_CHUNK, most - size)
+            )
+            if not chunk.data:
+                break
+            file.write(chunk.data)
+            offset = chunk.next_offset
+            size += len(chunk.data)
+    return size

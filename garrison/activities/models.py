@@ -8,6 +8,7 @@ from temporalio import activity
 
 from garrison.activities.workload import OpenEnv
 from garrison.domain.secrets import is_sealed
+from garrison.errors import InvalidSpec, Problem
 from garrison.models.deployment import DeploymentSpec, EnvComparison, SealedEnv
 from garrison.models.elastic_file import DeploymentFile, resolve
 from garrison.models.worker_file import ModelSettings
@@ -30,10 +31,22 @@ class ModelActivities:
     async def resolve_deployment(self, file: DeploymentFile) -> DeploymentSpec:
         """Return what a deployment should be, the model that it names looked up.
 
+        Its environment is opened once, to see that it can be: what is missing would else be
+        found only on a machine that was bought for it.
+
         Raises:
             ModelNotConfigured: No entry matches.
+            InvalidSpec: With every variable that cannot be opened.
         """
-        return resolve(file, self._models)
+        spec = resolve(file, self._models)
+        try:
+            self._open_env(spec.template.env)
+        except InvalidSpec as error:
+            problems = tuple(_of_file(file, problem) for problem in error.problems)
+            what = f"the environment of deployment {file.id} cannot be opened"
+        else:
+            return spec
+        raise InvalidSpec(what, problems=problems)
 
     @activity.defn(name="keep_sealed")
     async def keep_sealed(self, asked: EnvComparison) -> SealedEnv:
@@ -52,3 +65,11 @@ class ModelActivities:
             if self._open_env({name: known}) == self._open_env({name: asked.wanted[name]})
         }
         return SealedEnv(env={**asked.wanted, **kept})
+
+
+def _of_file(file: DeploymentFile, problem: Problem) -> Problem:
+    """Return a problem of an environment, under the key of the file that it comes from."""
+    if file.template is not None:
+        return Problem(f"deployment.worker.{problem.field}", problem.message)
+    said = f"{problem.field} of the settings' `models:`: {problem.message}"
+    return Problem("deployment.worker.model", said)

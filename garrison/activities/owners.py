@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -33,6 +33,8 @@ STEADY = frozenset(
     {Phase.QUOTED, Phase.RUNNING, Phase.DEGRADED, PoolPhase.ACTIVE, PoolPhase.DISABLED}
 )
 OWNING_KINDS = ("cluster", "nodepool")
+DEPLOYMENTS = "ExecutionStatus = 'Running' AND WorkflowId STARTS_WITH 'deployment/'"
+"""By their ids, so that one whose attributes are not to be seen yet is not taken to be gone."""
 _PHASES = frozenset((*Phase, *PoolPhase))
 
 
@@ -43,12 +45,16 @@ class Owner:
     Attributes:
         phase: A cluster's or a nodepool's; None of one that only asked.
         nodes: Machines that it has.
+        customers: Deployments that a nodepool has seats for, by uid.
+        gone: Those of them that are not among the running ones.
     """
 
     workflow_id: str
     uid: str
     phase: str | None
     nodes: int
+    customers: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
 
 
 class Life(StrEnum):
@@ -87,6 +93,15 @@ class _Known:
     good_until: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Deployments:
+    """Running deployments as they were listed, and until when that is believed."""
+
+    uids: frozenset[str]
+    count: int
+    good_until: float
+
+
 class TemporalOwners:
     """Owners that are workflows."""
 
@@ -100,9 +115,39 @@ class TemporalOwners:
         self._client = client
         self._clock = clock
         self._known: dict[str, _Known] = {}
+        self._deployments: _Deployments | None = None
 
     async def running(self, provider: str) -> Sequence[Owner]:
-        """See `Owners.running`; what cannot have changed is counted, not listed.
+        """See `Owners.running`.
+
+        The customers of nodepools are compared with the deployments that run: one that somebody
+        terminated tells nobody, and what it had costs money.
+        """
+        owners = await self._running(provider)
+        if not any(owner.customers for owner in owners):
+            return owners
+        living = await self._living_deployments()
+        return [
+            replace(owner, gone=tuple(uid for uid in owner.customers if uid not in living))
+            for owner in owners
+        ]
+
+    async def _living_deployments(self) -> frozenset[str]:
+        """Return the uids of running deployments, listed only where their count has changed."""
+        known = self._deployments
+        recent = known is not None and known.good_until > self._clock()
+        if known is not None and recent and await self._count(DEPLOYMENTS) == known.count:
+            return known.uids
+        found = [
+            await execution.memo_value("uid", None)
+            async for execution in self._client.list_workflows(DEPLOYMENTS, page_size=PAGE)
+        ]
+        uids = frozenset(uid for uid in found if uid is not None)
+        self._deployments = _Deployments(uids, len(found), self._clock() + LIST_AGAIN)
+        return uids
+
+    async def _running(self, provider: str) -> Sequence[Owner]:
+        """Return the running owners; what cannot have changed is counted, not listed.
 
         A list of a thousand costs the service most of a second, a count of them next to nothing.
         An owner that begins or ends changes the count; one whose phase changes is told something,
@@ -129,7 +174,7 @@ class TemporalOwners:
     async def _list(self, query: str) -> list[Owner]:
         found: list[Owner] = []
         async for execution in self._client.list_workflows(query, page_size=PAGE):
-            # Two of some twenty values: all of them would cost most of a pass over a large fleet.
+            # Three of some twenty values: all of them would cost most of a pass over a large fleet.
             uid = await execution.memo_value("uid", None)
             if uid is not None:
                 owner = Owner(
@@ -137,6 +182,7 @@ class TemporalOwners:
                     uid=uid,
                     phase=_phase(execution),
                     nodes=int(await execution.memo_value("nodes", 0)),
+                    customers=tuple(await execution.memo_value("deployments", ())),
                 )
                 found.append(owner)
         return found

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
 
 from temporalio import activity
 
+from garrison.activities.heartbeat import beating
+from garrison.activities.log_keeper import LogKeeper
 from garrison.activities.provider import ProviderActivities
 from garrison.domain.pool_offers import nominal_resources
 from garrison.errors import GarrisonError, ProviderError
-from garrison.models.cluster_messages import PurchaseAnswer, PurchaseRequest
+from garrison.models.cluster_messages import DeleteAnswer, PurchaseAnswer, PurchaseRequest
 from garrison.models.group import Refusal
-from garrison.models.nodepool import PoolOffer, PoolOffersAnswer, PoolOffersRequest
+from garrison.models.nodepool import (
+    MachineDeletion,
+    PoolOffer,
+    PoolOffersAnswer,
+    PoolOffersRequest,
+)
 from garrison.models.offer import Offer, OfferQuery
 from garrison.models.resources import Resources
+from garrison.providers.base import Workloads
 
 
 class PoolActivities:
@@ -27,6 +36,8 @@ class PoolActivities:
         effect_bound: timedelta,
         clock: Callable[[], datetime],
         capacity_of: Callable[[Offer], Resources] = nominal_resources,
+        workloads: Workloads | None = None,
+        keeper: LogKeeper | None = None,
     ) -> None:
         """Bind to a provider's calls.
 
@@ -35,7 +46,11 @@ class PoolActivities:
             effect_bound: Of the provider's facts.
             clock: The time of this host.
             capacity_of: What replicas can really use of a machine.
+            workloads: The provider's way to what runs on its nodes.
+            keeper: Saves the logs of what nobody stopped.
         """
+        self._workloads = workloads
+        self._keeper = keeper
         self._calls = calls
         self._effect_bound = effect_bound
         self._clock = clock
@@ -91,3 +106,25 @@ class PoolActivities:
                 ended_at=ended_at,
                 effects_until=None if certain else ended_at + self._effect_bound,
             )
+
+    @activity.defn(name="delete_machine")
+    async def delete_machine(self, deletion: MachineDeletion) -> DeleteAnswer:
+        """Delete one machine by its token, known or not, then ask for a look.
+
+        Before that the logs of replicas are saved that still run there, as far as that is quick.
+        """
+        async with beating():
+            await self._save_logs(deletion)
+        return await self._calls.delete_groups(deletion.request)
+
+    async def _save_logs(self, deletion: MachineDeletion) -> None:
+        node, workloads, keeper = deletion.node, self._workloads, self._keeper
+        if node is None or workloads is None or keeper is None:
+            return
+        kept = await asyncio.gather(
+            *(keeper.stop_and_keep_replica(workloads, node, name) for name in deletion.replicas)
+        )
+        pairs = zip(deletion.replicas, kept, strict=True)
+        if failed := {name: why for name, why in pairs if isinstance(why, str)}:
+            extra = {"token": deletion.request.tokens[0], "failed": failed}
+            activity.logger.warning("logs were not saved", extra=extra)

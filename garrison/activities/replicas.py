@@ -6,14 +6,16 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import httpx
 from temporalio import activity
 
 from garrison.activities.heartbeat import beating
-from garrison.activities.log_keeper import LOG_CHUNK
+from garrison.activities.log_keeper import LOG_CHUNK, LogKeeper
+from garrison.activities.saved_logs import SavedLogs
 from garrison.activities.workload import OpenEnv
-from garrison.errors import GarrisonError, InvalidSpec, Unsupported
+from garrison.errors import GarrisonError, InvalidSpec, NotFound, Unsupported
 from garrison.models.deployment import HealthProbe
 from garrison.models.group import LogChunk, Node, WorkloadState, WorkloadStatus
 from garrison.models.replica import (
@@ -38,7 +40,12 @@ class ReplicaActivities:
     """Bound to one provider and to the key that opens secrets."""
 
     def __init__(
-        self, provider: Provider, *, open_env: OpenEnv, clock: Callable[[], datetime]
+        self,
+        provider: Provider,
+        *,
+        open_env: OpenEnv,
+        clock: Callable[[], datetime],
+        log_dir: Path,
     ) -> None:
         """Bind to a provider.
 
@@ -46,8 +53,11 @@ class ReplicaActivities:
             provider: The account.
             open_env: Opens what clients sealed.
             clock: The time of this host.
+            log_dir: Where logs of replicas that were stopped are kept.
         """
         self._provider = provider
+        self._keeper = LogKeeper(log_dir)
+        self._saved = SavedLogs(log_dir)
         self._open_env = open_env
         self._clock = clock
 
@@ -97,28 +107,38 @@ class ReplicaActivities:
 
     @activity.defn(name="stop_replica")
     async def stop_replica(self, request: StopReplicaRequest) -> StopReplicaAnswer:
-        """Stop a replica's process; one that is not there counts as stopped.
+        """Stop a replica's process, and save its log; one that is not there counts as stopped.
+
+        Its node may go once this is done, so that a log which cannot be had soon is not waited for.
 
         Raises:
             ProviderUnreachable: The node does not answer; it may be gone, which its pool says.
         """
+        workloads = self._workloads()
         async with beating():
-            await self._workloads().stop_workload(request.node, request.replica)
+            await workloads.stop_workload(request.node, request.replica)
+            kept = await self._keeper.keep_replica(workloads, request.node, request.replica)
+        if isinstance(kept, str):
+            extra = {"replica": request.replica, "error": kept}
+            activity.logger.warning("log was not saved", extra=extra)
         return StopReplicaAnswer()
 
     @activity.defn(name="read_replica_log")
     async def read_replica_log(self, request: ReadReplicaLogRequest) -> LogChunk:
-        """Return part of a replica's log.
+        """Return part of a replica's log, or of its saved copy once it was stopped.
 
         Raises:
-            NotFound: The node has no such replica.
+            NotFound: The node has no such replica, or no log of it was kept.
             ProviderUnreachable: The node does not answer.
         """
+        offset, limit = request.offset, min(request.limit, LOG_CHUNK)
+        saved = self._saved.read_replica(request.replica, offset=offset, limit=limit)
+        if saved is not None:
+            return saved
+        if request.node is None:
+            raise NotFound(f"no log of replica {request.replica} was kept")
         return await self._workloads().read_log(
-            request.node,
-            request.replica,
-            offset=request.offset,
-            limit=min(request.limit, LOG_CHUNK),
+            request.node, request.replica, offset=offset, limit=limit
         )
 
     async def _until_running(self, request: AwaitReplicaRequest) -> AwaitReplicaAnswer:

@@ -154,6 +154,7 @@ class ProviderWatcher:
                 provider=self._name,
                 begun_at=result.begun_at,
                 groups=listed.pop(key, ()),
+                gone=owner.gone,
             )
             for key, owner in owners.items()
         }
@@ -242,7 +243,7 @@ class ProviderWatcher:
             return False
         digest = _digest(seen)
         told = self._told.get((seen.owner, seen.uid))
-        if told is None and _is_whole(seen, owner):
+        if told is None and _is_whole(seen, owner) and not seen.gone:
             self._told[seen.owner, seen.uid] = digest
             return False
         return told != digest
@@ -319,9 +320,10 @@ def _running(groups: Iterable[Group]) -> int:
 def _is_whole(seen: Observation, owner: Owner) -> bool:
     if owner.phase == Phase.QUOTED:
         return not seen.groups
-    # A command that ended while nobody watched was told to nobody.
+    # What happened while nobody watched was told to nobody: a command that ended, a notice.
     going = all(work.state is WorkloadState.RUNNING for work in _workloads(seen.groups))
-    return owner.phase in WHOLE and _running(seen.groups) == owner.nodes and going
+    staying = all(node.notice_at is None for group in seen.groups for node in group.nodes)
+    return owner.phase in WHOLE and _running(seen.groups) == owner.nodes and going and staying
 
 
 def _is_busy(owner: Owner, groups: Iterable[Group]) -> bool:

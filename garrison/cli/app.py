@@ -51,6 +51,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tree": ("garrison.cli.tree:tree", "Show what deployments run on, and what it costs."),
     "up": ("garrison.cli.run:up", "Run Garrison on this machine, in the foreground."),
     "worker": ("garrison.cli.run:worker", "Run a worker against an existing Temporal Service."),
+    "router": ("garrison.cli.router:router", "Run the HTTP proxy in front of deployments."),
     "doctor": ("garrison.cli.doctor:doctor", "Look for what is wrong with this installation."),
     "version": ("garrison.cli.doctor:version", "Print the version."),
 }

@@ -7,14 +7,13 @@ from typing import Annotated, Any
 import typer
 
 from garrison.cli.arguments import Timeout, Uid, Wait, Yes
+from garrison.cli.deletion import confirm_delete, print_deleted, print_gone
 from garrison.cli.elastic_arguments import (
     ComputeClusterId,
     Config,
     ConfigFile,
     Description,
-    confirm_delete,
     in_file,
-    print_deleted,
     read_config,
     unknown,
 )
@@ -158,11 +157,14 @@ def delete(
     """Delete a compute cluster; refused while it has nodepools, unless --cascade."""
     waits = wants_to_wait(wait, None, timeout)
     more = " with all nodepools and machines in it" if cascade else ""
-    confirm_delete(f"Delete compute cluster {name}{more}", name, yes=yes)
     with connected() as link:
-        call = link.garrison.compute_clusters.delete(name, cascade=cascade, uid=uid)
+        looked = link.garrison.deletions.compute_cluster(name, cascade=cascade, uid=uid)
+        goes = link.run(looked)
+        confirm_delete(f"Delete compute cluster {name}{more}", name, goes, yes=yes, output=output)
+        # The life that was shown, and no successor of it.
+        call = link.garrison.compute_clusters.delete(name, cascade=cascade, uid=uid or goes.uid)
         ack = link.run(call, goes_on=unknown(NOUN, name))
-        print_deleted("compute cluster", name, ack, output)
+        print_deleted("compute cluster", name, ack, goes, output)
         if waits:
             _wait_deleted(link, name, ack, timeout, output)
 
@@ -181,9 +183,3 @@ def _wait_deleted(
         )
         link.run(call, goes_on=f"the deletion of {name} goes on")
     print_gone(f"compute cluster {name}", output)
-
-
-def print_gone(what: str, output: Output) -> None:
-    """Say that a deletion is over, to people."""
-    if output is Output.TABLE:
-        emit([], output, lambda: [line(f"{what}: deleted")])

@@ -12,15 +12,13 @@ import typer
 from rich.console import RenderableType
 
 from garrison.cli.arguments import Timeout, Uid, Wait, Yes
-from garrison.cli.computecluster import print_gone
+from garrison.cli.deletion import confirm_delete, print_deleted, print_gone
 from garrison.cli.elastic_arguments import (
     Config,
     ConfigFile,
     DeploymentId,
-    confirm_delete,
     in_file,
     print_ack,
-    print_deleted,
     read_config,
     unknown,
 )
@@ -182,10 +180,7 @@ def enable(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Let a deployment run again, and try again what was given up."""
-    waits = wants_to_wait(wait, None, timeout)
-    with connected() as link:
-        call = link.garrison.deployments.enable(name, uid=uid)
-        _change(link, name, call, waits=waits, timeout=timeout, output=output)
+    _switch(name, uid, wait, timeout, output, on=True)
 
 
 @app.command()
@@ -197,9 +192,22 @@ def disable(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Stop all replicas and take no traffic; everything else is kept."""
+    _switch(name, uid, wait, timeout, output, on=False)
+
+
+def _switch(
+    name: str,
+    uid: str | None,
+    wait: bool,
+    timeout: timedelta | None,
+    output: Output,
+    *,
+    on: bool,
+) -> None:
     waits = wants_to_wait(wait, None, timeout)
     with connected() as link:
-        call = link.garrison.deployments.disable(name, uid=uid)
+        deployments = link.garrison.deployments
+        call = (deployments.enable if on else deployments.disable)(name, uid=uid)
         _change(link, name, call, waits=waits, timeout=timeout, output=output)
 
 
@@ -251,13 +259,17 @@ def logs(
         bool, typer.Option("--follow", "-f", help="Until the replica is gone.")
     ] = False,
 ) -> None:
-    """Print a replica's log."""
+    """Print a replica's log; of one that is gone, what was saved when it was stopped."""
     with connected() as link:
         link.run(_print_log(link, name, replica, follow))
 
 
 async def _print_log(link: Link, name: str, replica: str | None, follow: bool) -> None:
-    async for data in link.garrison.deployments.logs(name, replica=replica, follow=follow):
+    def say(gone: str) -> None:
+        note(f"replica {gone} was stopped; this is the end of its log, saved then", Output.TABLE)
+
+    logs = link.garrison.deployments.logs(name, replica=replica, follow=follow, on_saved=say)
+    async for data in logs:
         # A log is bytes: whatever the command wrote goes out as it is.
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
@@ -282,11 +294,13 @@ def delete(
 ) -> None:
     """Delete a deployment: every replica is stopped."""
     waits = wants_to_wait(wait, None, timeout)
-    confirm_delete(f"Delete deployment {name} and stop its replicas", name, yes=yes)
+    question = f"Delete deployment {name} and stop its replicas"
     with connected() as link:
-        call = link.garrison.deployments.delete(name, uid=uid)
+        goes = link.run(link.garrison.deletions.deployment(name, uid=uid))
+        confirm_delete(question, name, goes, yes=yes, output=output)
+        call = link.garrison.deployments.delete(name, uid=uid or goes.uid)
         ack = link.run(call, goes_on=unknown(NOUN, name))
-        print_deleted(NOUN, name, ack, output)
+        print_deleted(NOUN, name, ack, goes, output)
         if not waits:
             return
         with _view(f"waiting until {name} has stopped its replicas", output) as view:

@@ -23,7 +23,7 @@ from garrison.models.service import Check, CheckStatus, fail, note, ok
 from garrison.service import find_temporal, read_up_record, running_server
 from garrison.settings import Settings, load_settings
 
-UNREACHABLE = 5
+UNREACHABLE, INVALID = 5, 2
 STYLES = {CheckStatus.OK: "green", CheckStatus.FAIL: "red", CheckStatus.NOTE: "yellow"}
 
 Register = Annotated[
@@ -127,4 +127,6 @@ def _status(checks: Iterable[Check]) -> int:
     failed = [check for check in checks if check.status is CheckStatus.FAIL]
     if any(check.unreachable for check in failed):
         return UNREACHABLE
+    if any(check.invalid for check in failed):
+        return INVALID
     return 1 if failed else 0

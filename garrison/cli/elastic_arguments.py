@@ -11,12 +11,11 @@ from typing import Annotated, Any, Generic, TypeVar
 import typer
 
 from garrison.cli.arguments import resource_name
-from garrison.cli.confirm import can_ask, check_can_buy, confirm
+from garrison.cli.confirm import check_can_buy, confirm
 from garrison.cli.output import Output, emit, line, note
 from garrison.cli.spec_flags import read_file
 from garrison.cli.text import counted, usd, when
 from garrison.errors import Faulty, GarrisonError
-from garrison.models.compute_cluster import DeleteAccepted
 from garrison.models.deployment import DeploymentAck
 from garrison.models.nodepool import NodepoolAck
 
@@ -120,22 +119,10 @@ def accept_machines(
         confirm(f"Buy {bought}", otherwise=NOTHING_BOUGHT)
 
 
-def confirm_delete(question: str, what: str, *, yes: bool) -> None:
-    """Have a deletion confirmed, on a terminal only."""
-    if not yes and can_ask():
-        confirm(question, otherwise=f"{what} was left as it is")
-
-
 def print_ack(noun: str, name: str, ack: NodepoolAck | DeploymentAck, output: Output) -> None:
     """Write what was accepted."""
     said = getattr(ack, "message", "") or "accepted"
     text = f"{noun} {name}: {said} at {when(ack.accepted_at)} (uid {ack.uid})"
-    emit(ack, output, lambda: [line(text)])
-
-
-def print_deleted(noun: str, name: str, ack: DeleteAccepted, output: Output) -> None:
-    """Write that a deletion was accepted."""
-    text = f"{noun} {name}: delete accepted at {when(ack.accepted_at)} (uid {ack.uid})"
     emit(ack, output, lambda: [line(text)])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from decimal import Decimal
 
 from rich.console import RenderableType
@@ -11,15 +12,20 @@ from rich.text import Text
 
 from garrison.cli.cluster_tables import LAST_EVENTS, marked
 from garrison.cli.output import facts, line, state, table_of
-from garrison.cli.text import NONE, counted, usd, when
+from garrison.cli.text import NONE, counted, shortened, span, usd, when
 from garrison.models.cluster_status import BlockedStatus, ErrorStatus
 from garrison.models.compute_cluster import PRIVATE, ComputeClusterStatus
-from garrison.models.deployment import DeploymentStatus, ReplicaStatus
+from garrison.models.deployment import DeploymentStatus, LoadKind, ReplicaStatus
 from garrison.models.elastic_rows import ComputeClusterRow, DeploymentRow, NodepoolRow
 from garrison.models.nodepool import NodepoolNodeStatus, NodepoolStatus, PoolEvent
 from garrison.models.offer import CapacityType
 
 Facts = list[tuple[str, str | Text]]
+
+SHELL = "/bin/sh -c "
+"""What a command begins with that was written as one line."""
+LONGEST_MODEL = 40
+"""Characters of a model or command in a list; `get` shows all of it."""
 
 
 def compute_cluster_list(rows: Sequence[ComputeClusterRow]) -> list[RenderableType]:
@@ -123,7 +129,7 @@ def _nodepool_facts(status: NodepoolStatus) -> Facts:
         ("machines", f"{spec.min_instances} to {spec.max_instances}{warm}"),
         ("price limit", "" if limit is None else f"{usd(limit)} USD/h each"),
         ("released after", f"{spec.release_after.total_seconds():g} s empty"),
-        ("ready", f"{status.ready} of {status.desired}"),
+        ("ready", _of(status.ready, status.desired)),
         ("pending", counted(status.pending, "replica") if status.pending else ""),
         ("$ /h", usd(status.hourly_usd)),
         ("visibility", _visibility(spec.visibility)),
@@ -188,7 +194,7 @@ def _deployment_row(row: DeploymentRow) -> list[str | Text]:
     rolling = "" if row.rollout == "done" else f" ({row.rollout})"
     return [
         row.id,
-        row.what or NONE,
+        shortened(row.what.removeprefix(SHELL), LONGEST_MODEL) or NONE,
         state(row.status),
         f"{row.ready}/{row.desired}",
         f"{row.min_replicas}/{row.max_replicas}",
@@ -212,7 +218,7 @@ def deployment_tables(status: DeploymentStatus) -> Iterable[RenderableType]:
 
 def _deployment_facts(status: DeploymentStatus) -> Facts:
     spec, template = status.spec, status.spec.template
-    scale = spec.autoscale
+    scale, boot = spec.autoscale, status.boot_seconds
     pools = [f"{pool.compute_cluster}/{pool.nodepool}" for pool in spec.nodepools]
     return [
         ("id", status.id),
@@ -222,10 +228,12 @@ def _deployment_facts(status: DeploymentStatus) -> Facts:
         ("model", " ".join(filter(None, (template.model, template.model_version)))),
         ("image", template.image or ""),
         ("command", " ".join(template.command or ())),
-        ("ready", f"{status.ready} of {status.desired}"),
+        ("ready", _of(status.ready, status.desired)),
         ("replicas", f"{scale.min_replicas} to {scale.max_replicas}"),
         ("held at", "" if status.fixed is None else f"{status.fixed}, until `scale --auto`"),
         ("reason", status.reason),
+        ("load", _load(status)),
+        ("boot", "" if boot is None else f"{span(timedelta(seconds=boot))}, as it lately was"),
         ("rollout", _rollout(status)),
         ("nodepools", ", ".join(pools)),
         ("scheduling", spec.scheduling_choice.name.lower().replace("_", " ")),
@@ -235,6 +243,22 @@ def _deployment_facts(status: DeploymentStatus) -> Facts:
         ("created", when(status.created_at)),
         *_trouble(status.blocked, status.last_error),
     ]
+
+
+_COUNTED = {
+    LoadKind.ROUTER: "counted by the router",
+    LoadKind.PROMETHEUS: "by Prometheus",
+    LoadKind.SCRAPE: "by the replicas' own metrics",
+}
+
+
+def _load(status: DeploymentStatus) -> str:
+    """Return what the load asks for, and whether anything follows it."""
+    source = _COUNTED[status.load_source]
+    if status.demand is None:
+        return f"not known yet, {source}" if status.autoscaled else ""
+    held = "" if status.autoscaled else "; not followed"
+    return f"{status.demand:.3g} replicas needed, {source}{held}"
 
 
 def _rollout(status: DeploymentStatus) -> str:
@@ -271,12 +295,23 @@ def nodepool_summary(status: NodepoolStatus) -> str:
     waiting = f"{counted(status.pending, 'replica')} waiting" if status.pending else ""
     return _joined(
         f"nodepool {status.compute_cluster}/{status.id}: {status.phase}",
-        f"{status.ready} of {counted(status.desired, 'machine')} ready",
+        ready_of(status.ready, status.desired, "machine"),
         _others(len(status.nodes) - status.ready),
         waiting,
         f"{usd(status.hourly_usd)} USD/h" if status.hourly_usd else "",
         _blocked(status.blocked),
     )
+
+
+def ready_of(ready: int, desired: int, noun: str) -> str:
+    """Return how many of what is wanted is there; more can be, while it goes away."""
+    if ready <= desired:
+        return f"{ready} of {counted(desired, noun)} ready"
+    return f"{counted(ready, noun)} ready, {desired or 'none'} wanted"
+
+
+def _of(ready: int, desired: int) -> str:
+    return f"{ready} of {desired}" if ready <= desired else f"{ready}, {desired or 'none'} wanted"
 
 
 def _others(count: int) -> str:
@@ -289,7 +324,7 @@ def deployment_summary(status: DeploymentStatus) -> str:
     rolling = f"revision {rollout.revision} {rollout.state}" if rollout.state != "done" else ""
     return _joined(
         f"deployment {status.id}: {status.status}",
-        f"{status.ready} of {counted(status.desired, 'replica')} ready",
+        ready_of(status.ready, status.desired, "replica"),
         rolling,
         *_reasons(status.replicas),
         _blocked(status.blocked),
@@ -311,7 +346,7 @@ def nodepool_line(row: NodepoolRow) -> str:
     """Return a line of a list as one sentence, for changes."""
     return _joined(
         f"nodepool {row.compute_cluster}/{row.id}: {row.phase}",
-        f"{row.ready} of {counted(row.desired, 'machine')} ready",
+        ready_of(row.ready, row.desired, "machine"),
         f"{counted(row.pending, 'replica')} waiting" if row.pending else "",
         f"{usd(row.hourly_usd)} USD/h" if row.hourly_usd else "",
         row.reason,
@@ -323,7 +358,7 @@ def deployment_line(row: DeploymentRow) -> str:
     rolling = f"revision {row.revision} {row.rollout}" if row.rollout != "done" else ""
     return _joined(
         f"deployment {row.id}: {row.status}",
-        f"{row.ready} of {counted(row.desired, 'replica')} ready",
+        ready_of(row.ready, row.desired, "replica"),
         rolling,
         row.reason,
     )

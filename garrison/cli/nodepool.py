@@ -12,7 +12,8 @@ import typer
 from rich.console import RenderableType
 
 from garrison.cli.arguments import Timeout, Uid, Wait, Yes, dollars, duration, resource_name
-from garrison.cli.computecluster import Provider, Region, print_gone
+from garrison.cli.computecluster import Provider, Region
+from garrison.cli.deletion import confirm_delete, print_deleted, print_gone
 from garrison.cli.elastic_arguments import (
     ComputeClusterId,
     Config,
@@ -20,10 +21,8 @@ from garrison.cli.elastic_arguments import (
     Description,
     NodepoolId,
     accept_machines,
-    confirm_delete,
     in_file,
     print_ack,
-    print_deleted,
     read_config,
     tell,
     unknown,
@@ -35,6 +34,7 @@ from garrison.cli.elastic_tables import (
     nodepool_tables,
     pool_node_table,
 )
+from garrison.cli.flags import takes_flags
 from garrison.cli.groups import Group
 from garrison.cli.listing import Watch, show_list
 from garrison.cli.live import live_view
@@ -84,13 +84,7 @@ ReleaseAfter = Annotated[
 ]
 
 
-@app.command()
-def create(
-    compute_cluster: ComputeClusterId,
-    name: NodepoolId,
-    config: Config = None,
-    provider: Provider = None,
-    region: Region = None,
+def _pool_flags(
     instance_type: InstanceTypes = None,
     min_instances: Min = None,
     max_instances: Max = None,
@@ -100,6 +94,30 @@ def create(
     max_price: PriceLimit = None,
     release_after: ReleaseAfter = None,
     description: Description = None,
+) -> dict[str, Any]:
+    """Return what flags say of a nodepool."""
+    given = {
+        "instance_types": instance_type,
+        "min_instances": min_instances,
+        "max_instances": max_instances,
+        "warm_instances": warm,
+        "capacity_types": _capacity(spot, spot_only),
+        "max_usd_per_hour": max_price,
+        "release_after": release_after,
+        "description": description,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+@app.command()
+@takes_flags(_pool_flags)
+def create(
+    compute_cluster: ComputeClusterId,
+    name: NodepoolId,
+    flags: dict[str, Any],
+    config: Config = None,
+    provider: Provider = None,
+    region: Region = None,
     yes: Yes = False,
     wait: Wait = False,
     timeout: Timeout = None,
@@ -107,17 +125,7 @@ def create(
 ) -> None:
     """Make a nodepool; without --min it buys nothing until a deployment wants machines."""
     waits = wants_to_wait(wait, None, timeout)
-    flags = _given(
-        instance_types=instance_type,
-        min_instances=min_instances,
-        max_instances=max_instances,
-        warm_instances=warm,
-        capacity_types=_capacity(spot, spot_only),
-        max_usd_per_hour=max_price,
-        release_after=release_after,
-        description=description,
-    )
-    if config is None and instance_type is None:
+    if config is None and "instance_types" not in flags:
         raise InvalidSpec("say what it buys: --config FILE, or --instance-type NAME")
     place = _place(compute_cluster, provider, region)
     file = _read(compute_cluster, name, config, output)
@@ -134,19 +142,12 @@ def create(
 
 
 @app.command()
+@takes_flags(_pool_flags)
 def update(
     compute_cluster: ComputeClusterId,
     name: NodepoolId,
+    flags: dict[str, Any],
     config: Config = None,
-    instance_type: InstanceTypes = None,
-    min_instances: Min = None,
-    max_instances: Max = None,
-    warm: Warm = None,
-    spot: Spot = None,
-    spot_only: SpotOnly = False,
-    max_price: PriceLimit = None,
-    release_after: ReleaseAfter = None,
-    description: Description = None,
     uid: Uid = None,
     yes: Yes = False,
     wait: Wait = False,
@@ -155,16 +156,6 @@ def update(
 ) -> None:
     """Change a nodepool; what is not given stays, but a file replaces everything."""
     waits = wants_to_wait(wait, None, timeout)
-    flags = _given(
-        instance_types=instance_type,
-        min_instances=min_instances,
-        max_instances=max_instances,
-        warm_instances=warm,
-        capacity_types=_capacity(spot, spot_only),
-        max_usd_per_hour=max_price,
-        release_after=release_after,
-        description=description,
-    )
     if config is None and not flags:
         raise InvalidSpec("say what to change: --config FILE, or flags such as --max 3")
     file = _read(compute_cluster, name, config, output)
@@ -177,11 +168,15 @@ def update(
         _finish(link, spec, ack, waits=waits, timeout=timeout, output=output)
 
 
-def _given(**flags: Any) -> dict[str, Any]:
-    return {name: value for name, value in flags.items() if value is not None}
-
-
 def _capacity(spot: bool | None, spot_only: bool) -> tuple[CapacityType, ...] | None:
+    """Return how machines are bought, None where no flag says it.
+
+    Raises:
+        InvalidSpec: Two flags say two things.
+    """
+    if spot_only and spot is not None:
+        other = "--spot" if spot else "--no-spot"
+        raise InvalidSpec(f"{other} and --spot-only do not go together; give one of them")
     if spot_only:
         return (CapacityType.SPOT,)
     if spot is None:
@@ -354,11 +349,13 @@ def delete(
     """Delete a nodepool: replicas move or wait, and every machine is given back."""
     waits = wants_to_wait(wait, None, timeout)
     path = f"{compute_cluster}/{name}"
-    confirm_delete(f"Delete nodepool {path} and give back its machines", path, yes=yes)
+    question = f"Delete nodepool {path} and give back its machines"
     with connected() as link:
-        call = link.garrison.nodepools.delete(compute_cluster, name, uid=uid)
+        goes = link.run(link.garrison.deletions.nodepool(compute_cluster, name, uid=uid))
+        confirm_delete(question, path, goes, yes=yes, output=output)
+        call = link.garrison.nodepools.delete(compute_cluster, name, uid=uid or goes.uid)
         ack = link.run(call, goes_on=unknown(NOUN, f"{compute_cluster} {name}"))
-        print_deleted(NOUN, path, ack, output)
+        print_deleted(NOUN, path, ack, goes, output)
         if not waits:
             return
         with _view(f"waiting until {path} has given back its machines", output) as view:

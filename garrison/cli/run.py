@@ -17,14 +17,20 @@ from temporalio.client import Client
 from garrison.cli.text import printable
 from garrison.errors import InvalidSpec, ServiceUnreachable, exit_status
 from garrison.models.provider import ProviderFacts
-from garrison.settings import Settings, default_data_dir, load_settings
+from garrison.router.config import check_config, router_config
+from garrison.router.directory import TemporalDirectory
+from garrison.router.listener import shown_address
+from garrison.router.router import Router
+from garrison.settings import RouterSettings, Settings, default_data_dir, load_settings
 from garrison.workers.assemble import queue_names
 from garrison.workers.embedded import PORT, UI_PORT, Ports
 from garrison.workers.main import Parts
 from garrison.workers.metrics import MetricsAddress
 from garrison.workers.process_log import log_to_stderr
-from garrison.workers.service import Serving, run_up, run_worker
+from garrison.workers.server_process import check_port
+from garrison.workers.service import NOTHING, Beside, Serving, run_up, run_worker
 
+ROUTER_PORT = RouterSettings().port
 LAST_PATIENCE = 10.0
 """Seconds that a failed process may take to end by itself."""
 
@@ -39,6 +45,15 @@ Port = Annotated[
 UiPort = Annotated[
     int | None,
     typer.Option("--ui-port", min=1, max=65535, help=f"Of its web UI; {UI_PORT} by default."),
+]
+RouterPort = Annotated[
+    int | None,
+    typer.Option(
+        "--router-port",
+        min=0,
+        max=65535,
+        help=f"Of the router of deployments; {ROUTER_PORT} by default, 0 runs none.",
+    ),
 ]
 MetricsPort = Annotated[
     int | None,
@@ -62,12 +77,20 @@ def up(
     data_dir: DataDir = None,
     port: Port = None,
     ui_port: UiPort = None,
+    router_port: RouterPort = None,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = None,
 ) -> None:
-    """Run Garrison on this machine, in the foreground: Temporal server, its UI and workers."""
-    settings = _settings(data_dir)
-    _check_ports({"--port": port, "--ui-port": ui_port, "--metrics-port": metrics_port})
+    """Run Garrison on this machine, in the foreground: Temporal server, UI, workers and router."""
+    settings = _routed(_settings(data_dir), router_port)
+    _check_ports(
+        {
+            "--port": port,
+            "--ui-port": ui_port,
+            "--router-port": settings.router.port or None,
+            "--metrics-port": metrics_port,
+        }
+    )
     log_to_stderr()
 
     def ready(serving: Serving) -> None:
@@ -84,6 +107,7 @@ def up(
         ready=ready,
         tell=typer.echo,
         server_ended=server_ended,
+        beside=_router(settings) if settings.router.port else NOTHING,
     )
     asyncio.run(_to_the_end(serving))
 
@@ -112,6 +136,7 @@ def banner(settings: Settings, serving: Serving, environ: Mapping[str, str]) -> 
     lines = [
         f"Temporal   {record.address} ({how}), namespace {record.namespace}",
         f"UI         {record.ui}/namespaces/{record.namespace}/workflows",
+        *_router_line(settings),
         f"data       {settings.data_dir}",
         f"providers  {', '.join(providers)}",
     ]
@@ -122,7 +147,7 @@ def banner(settings: Settings, serving: Serving, environ: Mapping[str, str]) -> 
     if settings.data_dir != default_data_dir():
         lines.append(f"  export GARRISON_DATA_DIR={shlex.quote(str(settings.data_dir))}")
     lines.append(f"  {_next_command(serving.parts.providers)}")
-    return [*lines, "", "Ctrl-C ends the workers and the server; machines go on."]
+    return [*lines, "", "Ctrl-C ends workers, router and server; machines go on."]
 
 
 def _next_command(providers: Collection[str]) -> str:
@@ -136,6 +161,33 @@ def _provider_line(facts: ProviderFacts) -> str:
     if facts.simulated:
         marks.append("this machine" if facts.type == "local" else "on paper")
     return f"{facts.name} ({', '.join(marks)})" if marks else facts.name
+
+
+def _routed(settings: Settings, port: int | None) -> Settings:
+    """Return settings in which the router has the port that was asked for."""
+    if port is None:
+        return settings
+    router = settings.router.model_copy(update={"port": port})
+    return settings.model_copy(update={"router": router})
+
+
+def _router(settings: Settings) -> Beside:
+    config = router_config(settings)
+
+    def check() -> None:
+        check_config(config)
+        check_port(config.port, "--router-port", config.host)
+
+    def serving(client: Client, parts: Parts) -> contextlib.AbstractAsyncContextManager[object]:
+        return Router.serving(config, TemporalDirectory(client))
+
+    return Beside(serving, check)
+
+
+def _router_line(settings: Settings) -> list[str]:
+    if not settings.router.port:
+        return []
+    return [f"router     {shown_address(settings.router.host, settings.router.port)}/<deployment>/"]
 
 
 def _check_ports(asked: dict[str, int | None]) -> None:

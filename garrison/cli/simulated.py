@@ -19,7 +19,7 @@ from garrison.cli.text import NONE, number
 from garrison.errors import InvalidSpec, NotFound
 from garrison.models.problems import build, shown
 from garrison.providers.simulated.console import SimulatedConsole
-from garrison.providers.simulated.faults import Call, Fault, FaultRule, When
+from garrison.providers.simulated.faults import DEFAULT_NOTICE, Call, Fault, FaultRule, When
 from garrison.settings import load_settings
 
 ALWAYS = "always"
@@ -97,6 +97,22 @@ def revive(node: NodeArgument, output: OutputOption = Output.TABLE) -> None:
     _emit_machine(console, machine, output)
 
 
+@app.command()
+def notice(
+    node: NodeArgument,
+    seconds: Annotated[
+        Any,
+        typer.Option(parser=duration, metavar="DURATION", help="How long until it is taken."),
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Give notice that a machine is taken back, two minutes from now unless told otherwise."""
+    console, machine = _machine(node)
+    length = _in_seconds(seconds)
+    console.notice(machine["provider_id"], DEFAULT_NOTICE if length is None else length)
+    _emit_machine(console, machine, output)
+
+
 def _machine(node: str) -> tuple[SimulatedConsole, dict[str, Any]]:
     console = _existing()
     if console is not None:
@@ -129,6 +145,8 @@ def _emit_machine(console: SimulatedConsole, machine: dict[str, Any], output: Ou
     wanted = machine["provider_id"]
     now = next((m for m in console.inventory() if m["provider_id"] == wanted), machine)
     text = f"{wanted} ({now['owner']} rank {now['rank']}) is {now['status']}"
+    if now["notice_ends_at"] is not None:
+        text += f" and will be taken at {now['notice_ends_at']}"
     emit(now, output, lambda: [line(text)])
 
 
@@ -141,6 +159,15 @@ def add_fault(
     message: Annotated[str | None, typer.Option(help="The cloud's own words.")] = None,
     seconds: Annotated[
         Any, typer.Option(parser=duration, metavar="DURATION", help="How long, or how late.")
+    ] = None,
+    notice_length: Annotated[
+        Any,
+        typer.Option(
+            "--notice",
+            parser=duration,
+            metavar="DURATION",
+            help="How long before a reclaim its notice comes.",
+        ),
     ] = None,
     retry_after: Annotated[
         Any, typer.Option(parser=duration, metavar="DURATION", help="What the error asks to wait.")
@@ -166,6 +193,7 @@ def add_fault(
         "code": code,
         "message": message,
         "seconds": _in_seconds(seconds),
+        "notice_seconds": _in_seconds(notice_length),
         "retry_after_seconds": _in_seconds(retry_after),
         "skip": skip,
         "lasts_seconds": _in_seconds(lasts),

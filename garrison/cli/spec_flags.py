@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -14,12 +13,14 @@ from typing import Annotated, Any
 
 import typer
 
+from garrison.cli.flags import Reader, parameters, sign
 from garrison.errors import Faulty, InvalidSpec, Problem
 from garrison.models.cluster import ClusterSpec
 from garrison.models.cluster_file import read_cluster_lines
 from garrison.models.document import MAX_BYTES
 from garrison.models.offer import CapacityType
 from garrison.models.problems import KeyPath, build, line_of
+from garrison.private_files import open_regular
 
 _KEY_TEXT = re.compile(r"^(ssh-|ecdsa-|sk-)\S* ")
 MAX_KEY_BYTES = 16_384
@@ -143,7 +144,7 @@ def takes_wish(*, priced: bool) -> Callable[[Callable[..., None]], Callable[...,
     Args:
         priced: With the flags that the price depends on, not only those of the workload.
     """
-    shape: tuple[_Reader, ...] = (_shape_flags,) if priced else ()
+    shape: tuple[Reader, ...] = (_shape_flags,) if priced else ()
     readers = (*shape, _workload_flags)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -152,29 +153,19 @@ def takes_wish(*, priced: bool) -> Callable[[Callable[..., None]], Callable[...,
             file = values.pop("file")
             flags: dict[str, Any] = {}
             for reader in readers:
-                flags |= reader(**{name: values.pop(name) for name in _parameters(reader)})
+                flags |= reader(**{name: values.pop(name) for name in parameters(reader)})
             command(wish=read_wish(file, flags), **values)
 
-        # Typer reads the flags from the signature, so that help and completion know them.
-        parameters = _parameters(command)
-        del parameters["wish"]
-        parameters["file"] = inspect.Parameter("file", _KEYWORD, default=None, annotation=File)
-        for reader in readers:
-            parameters |= _parameters(reader)
-        run.__dict__["__signature__"] = inspect.Signature(list(parameters.values()))
-        run.__annotations__ = {name: p.annotation for name, p in parameters.items()}
+        own = parameters(command)
+        del own["wish"]
+        sign(run, [own, parameters(_file_flag), *map(parameters, readers)])
         return run
 
     return decorate
 
 
-_Reader = Callable[..., dict[str, Any]]
-_KEYWORD = inspect.Parameter.KEYWORD_ONLY
-
-
-def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    signature = inspect.signature(function, eval_str=True)
-    return {name: p.replace(kind=_KEYWORD) for name, p in signature.parameters.items()}
+def _file_flag(file: File = None) -> dict[str, Any]:
+    return {"file": file}
 
 
 def read_wish(file: str | None, flags: dict[str, Any]) -> Wish:
@@ -210,7 +201,7 @@ def _option(field: str) -> str:
 
 
 def read_file(name: str) -> bytes:
-    """Return a file's bytes, or standard input's for `-`, up to what a document may have.
+    """Return a regular file's bytes, or standard input's for `-`, up to a document's limit.
 
     Raises:
         InvalidSpec: It cannot be read.
@@ -218,10 +209,12 @@ def read_file(name: str) -> bytes:
     if name == "-" and sys.stdin is not None:
         return sys.stdin.buffer.read(MAX_BYTES + 1)
     try:
-        with Path(name).open("rb") as file:
+        with open_regular(Path(name)) as file:
             return file.read(MAX_BYTES + 1)
     except OSError as error:
         reason = error.strerror or "cannot be opened"
+        if not isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError):
+            reason += "; what a program writes is read from standard input: give -"
     except ValueError:
         reason = "is no file name"
     raise InvalidSpec(f"cannot be read: {reason}", source=name)
@@ -244,7 +237,7 @@ def _public_key(text: str) -> str:
     if _KEY_TEXT.match(text):
         return text
     try:
-        with Path(text).expanduser().open("rb") as file:
+        with open_regular(Path(text).expanduser()) as file:
             content = file.read(MAX_KEY_BYTES)
     except (OSError, ValueError, RuntimeError):
         message = "--ssh-key is neither an OpenSSH public key nor a file that can be read"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+from garrison.models.money import show_usd
+
 NONE = "-"
 
 
@@ -16,8 +18,20 @@ def printable(text: str, *, lines: bool = False) -> str:
         lines: Keep line breaks; otherwise they become spaces.
     """
     kept = "\n" if lines else ""
-    flat = text if lines else " ".join(text.splitlines())
+    flat = text if lines else _in_one_line(text)
     return "".join(c if c.isprintable() or c in kept else _escaped(c) for c in flat)
+
+
+def _in_one_line(text: str) -> str:
+    # What follows a line break was indented for the eye only.
+    first, *rest = text.splitlines() or [""]
+    return " ".join([first, *filter(None, (line.strip() for line in rest))])
+
+
+def shortened(text: str, longest: int) -> str:
+    """Return text in one line of at most so many characters; what is left out is marked."""
+    flat = printable(text)
+    return flat if len(flat) <= longest else f"{flat[: longest - 3].rstrip()}..."
 
 
 def _escaped(character: str) -> str:
@@ -28,8 +42,7 @@ def usd(amount: Decimal | None, *, unknown: str = "unknown") -> str:
     """Return an exact rate with at least two decimals."""
     if amount is None:
         return unknown
-    whole, _, cents = f"{amount:f}".partition(".")
-    return f"{whole}.{cents.rstrip('0').ljust(2, '0')}"
+    return show_usd(amount)
 
 
 def cost(amount: Decimal) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from garrison.cli.elastic_tables import bought_as
+from garrison.cli.elastic_tables import bought_as, ready_of
 from garrison.cli.output import Output, OutputOption, emit, line, state, table_of
 from garrison.cli.session import connected
 from garrison.cli.text import NONE, counted, usd
@@ -15,6 +15,7 @@ from garrison.models.elastic_rows import ComputeClusterBranch, NodepoolBranch, R
 from garrison.models.nodepool import NodepoolNodeStatus
 
 INDENT = "  "
+COLUMNS = ("NAME", "STATE", "WHAT", "$ /h")
 Row = list[str | Text]
 
 
@@ -32,19 +33,20 @@ def tree_tables(found: ResourceTree) -> Iterable[RenderableType]:
         return
     rows = [row for branch in found.compute_clusters for row in _branch(branch)]
     total: Row = [Text("total", style="bold"), "", "", usd(found.hourly_usd)]
-    yield table_of(("NAME", "STATE", "WHAT", "$ /h"), [*rows, total])
+    yield table_of(COLUMNS, [*rows, total])
 
 
 def _branch(branch: ComputeClusterBranch) -> Iterator[Row]:
     place = " ".join(filter(None, (branch.provider, branch.region)))
     yield [branch.id, state(branch.phase or "missing"), place or NONE, usd(branch.hourly_usd)]
     for pool in branch.nodepools:
-        yield from _pool(pool)
+        yield from pool_rows(pool)
 
 
-def _pool(pool: NodepoolBranch) -> Iterator[Row]:
+def pool_rows(pool: NodepoolBranch) -> Iterator[Row]:
+    """Yield a nodepool, its nodes and their replicas, one row each."""
     waiting = f", {counted(pool.pending, 'replica')} waiting" if pool.pending else ""
-    what = f"{pool.ready} of {counted(pool.desired, 'machine')} ready{waiting}"
+    what = f"{ready_of(pool.ready, pool.desired, 'machine')}{waiting}"
     yield [f"{INDENT}{pool.id}", state(pool.phase), what, usd(pool.hourly_usd)]
     for node in pool.nodes:
         yield from _node(node)

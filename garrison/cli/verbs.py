@@ -56,6 +56,7 @@ _SIMULATED = {
     **dict.fromkeys(("ls", "ps", "list", "get", "status", "machines", "nodes"), "inventory"),
     **dict.fromkeys(("stop", "down", "delete", "destroy", "rm", "terminate"), "kill"),
     **dict.fromkeys(("start", "restart", "up", "boot"), "revive"),
+    **dict.fromkeys(("reclaim", "preempt", "interrupt", "take"), "notice"),
     "fault": "faults",
 }
 _FAULTS = {

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from garrison.client.compute_clusters import ComputeClusters, check_place, spec_of
 from garrison.client.deployments import Deployments, waits_for
+from garrison.client.entity import Made
 from garrison.client.located import located, problems_in
 from garrison.client.nodepools import Nodepools
 from garrison.client.providers import Providers
@@ -39,6 +40,8 @@ from garrison.models.elastic_file import (
 )
 from garrison.models.nodepool import NodepoolAck, NodepoolSpec
 from garrison.models.provider import ProviderFacts
+
+Answer: TypeAlias = ComputeClusterStatus | NodepoolAck | DeploymentAck
 
 DELETING = "deleting"
 
@@ -127,23 +130,33 @@ class Apply:
             if planned.step.action is ApplyAction.UNCHANGED:
                 yield planned.step
                 continue
-            uid = await self._do(planned.spec, planned.step)
-            yield planned.step.model_copy(update={"uid": uid, "done": True})
+            done = {"done": True, **await self._do(planned.spec, planned.step)}
+            yield planned.step.model_copy(update=done)
 
-    async def _do(self, spec: Spec, step: ApplyStep) -> str:
-        """Carry out one step, and return the uid of the life."""
-        new, uid = step.action is ApplyAction.CREATE, step.uid
-        ack: ComputeClusterStatus | NodepoolAck | DeploymentAck
+    async def _do(self, spec: Spec, step: ApplyStep) -> dict[str, Any]:
+        """Carry out one step, and return what that says of it."""
+        if step.action is ApplyAction.UPDATE:
+            return {"uid": (await self._update(spec, step.uid)).uid}
+        made = await self._make(spec)
+        # Somebody else can have made it just so since the plan.
+        action = ApplyAction.CREATE if made.began else ApplyAction.UNCHANGED
+        return {"uid": made.answer.uid, "action": action}
+
+    async def _make(
+        self, spec: Spec
+    ) -> Made[ComputeClusterStatus] | Made[NodepoolAck] | Made[DeploymentAck]:
         if isinstance(spec, ComputeClusterSpec):
-            clusters = self._compute_clusters
-            ack = await (clusters.create(spec) if new else clusters.update(spec, uid=uid))
-        elif isinstance(spec, NodepoolSpec):
-            pools = self._nodepools
-            ack = await (pools.create(spec) if new else pools.update(spec, uid=uid))
-        else:
-            deployments = self._deployments
-            ack = await (deployments.create(spec) if new else deployments.update(spec, uid=uid))
-        return ack.uid
+            return await self._compute_clusters.make(spec)
+        if isinstance(spec, NodepoolSpec):
+            return await self._nodepools.make(spec)
+        return await self._deployments.make(spec)
+
+    async def _update(self, spec: Spec, uid: str | None) -> Answer:
+        if isinstance(spec, ComputeClusterSpec):
+            return await self._compute_clusters.update(spec, uid=uid)
+        if isinstance(spec, NodepoolSpec):
+            return await self._nodepools.update(spec, uid=uid)
+        return await self._deployments.update(spec, uid=uid)
 
     async def _steps(self, read: Sequence[_Read], mistakes: _Mistakes) -> tuple[Planned, ...]:
         facts = {one.name: one for one in await self._providers.list()} if read else {}

@@ -29,7 +29,7 @@ from garrison.client.reading import LifeReader, is_at_rest
 from garrison.client.sealer import Sealer
 from garrison.client.ssh import run_ssh
 from garrison.client.translation import translated
-from garrison.client.updates import is_between_runs, send_update
+from garrison.client.updates import is_between_runs, send_update, starting_with
 from garrison.client.waiting import OnChange, polling, wait_for, workload_ended
 from garrison.domain.cluster_call import cluster_workflow_id
 from garrison.errors import (
@@ -130,12 +130,13 @@ class Clusters:
                 static_summary=static_summary(request.spec),
             )
             try:
-                return await self._client.execute_update_with_start_workflow(
-                    ClusterWorkflow.quote,
-                    request,
-                    start_workflow_operation=start,
-                    rpc_timeout=self._call_timeout,
-                )
+                async with starting_with(start):
+                    return await self._client.execute_update_with_start_workflow(
+                        ClusterWorkflow.quote,
+                        request,
+                        start_workflow_operation=start,
+                        rpc_timeout=self._call_timeout,
+                    )
             except RPCError as error:
                 # The life that was found ended in that moment: the next try begins a new one.
                 ended = error.status is RPCStatusCode.NOT_FOUND

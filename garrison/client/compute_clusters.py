@@ -15,7 +15,8 @@ from garrison.client.elastic_kinds import (
     row_of,
     total_usd,
 )
-from garrison.client.entities import Beginning, Entities
+from garrison.client.entities import Entities
+from garrison.client.entity import Beginning, Made
 from garrison.client.lives import CALL_TIMEOUT
 from garrison.client.providers import Providers
 from garrison.errors import InvalidSpec, Problem
@@ -97,6 +98,12 @@ class ComputeClusters:
             InvalidSpec: The provider is not configured, or has no such region.
             NameInUse: Another one has this id.
         """
+        return (await self.make(spec, request_id=request_id)).answer
+
+    async def make(
+        self, spec: ComputeClusterSpec, *, request_id: str | None = None
+    ) -> Made[ComputeClusterStatus]:
+        """Do as `create` does, and say whether this call made it."""
         entity = compute_cluster_entity(spec.id)
         await self.check(spec)
         owner = self._settings.owner
@@ -138,10 +145,7 @@ class ComputeClusters:
 
     async def find(self, name: str) -> ComputeClusterStatus | None:
         """Return a compute cluster, None when there is none of this id."""
-        entity = compute_cluster_entity(name)
-        if await self._entities.lives(entity) is None:
-            return None
-        return await self._entities.read(entity)
+        return await self._entities.find(compute_cluster_entity(name))
 
     async def list(self) -> list[ComputeClusterRow]:
         """Return all compute clusters, newest first, with what their nodepools cost."""

@@ -10,15 +10,16 @@ from temporalio.client import Client
 from temporalio.common import RetryPolicy
 
 from garrison.client.elastic_kinds import DEPLOYMENT, NODEPOOL, deployment_entity, row_of
-from garrison.client.entities import Beginning, Entities
+from garrison.client.entities import Entities
+from garrison.client.entity import Beginning, Made
 from garrison.client.lives import CALL_TIMEOUT
 from garrison.client.nodepools import Nodepools
-from garrison.client.replica_logs import ReplicaLogs
+from garrison.client.replica_logs import OnSaved, ReplicaLogs
 from garrison.client.sealer import Sealer
 from garrison.client.translation import translated
 from garrison.domain.resource_ids import nodepool_workflow_id
 from garrison.domain.secrets import is_sealed
-from garrison.errors import ConflictPhase, error_of
+from garrison.errors import ConflictPhase, NotFound, error_of
 from garrison.models.base import Message
 from garrison.models.compute_cluster import DeleteAccepted, DeleteRequested
 from garrison.models.deployment import (
@@ -73,12 +74,16 @@ class Deployments:
 
         Raises:
             ModelNotConfigured: The workers' settings have no such model.
+            InvalidSpec: A secret that its environment names is not there.
             ServiceUnreachable: No worker runs.
         """
         template = wanted.template
         if template is not None:
             env = await self._sealer.sealed_env(template.env)
-            return wanted.spec(template.model_copy(update={"env": env}))
+            template = template.model_copy(update={"env": env})
+            if not env:
+                return wanted.spec(template)
+            wanted = wanted.model_copy(update={"template": template})
         with translated(f"deployment {wanted.id}"):
             spec: DeploymentSpec = await self._client.execute_activity(
                 "resolve_deployment",
@@ -118,10 +123,19 @@ class Deployments:
 
         Raises:
             ModelNotConfigured: The workers' settings have no such model.
+            InvalidSpec: A secret that its environment names is not there.
             NameInUse: Another deployment has this id.
         """
+        return (await self.make(wanted, request_id=request_id)).answer
+
+    async def make(
+        self, wanted: DeploymentFile | DeploymentSpec, *, request_id: str | None = None
+    ) -> Made[DeploymentAck]:
+        """Do as `create` does, and say whether this call made it."""
         entity = deployment_entity(wanted.id)
-        spec = await self._spec(wanted)
+        spec = await self.resolve(
+            wanted if isinstance(wanted, DeploymentFile) else DeploymentFile.of(wanted)
+        )
         owner = self._settings.owner
         beginning = Beginning(
             build=lambda uid: DeploymentInput(id=spec.id, uid=uid, owner=owner),
@@ -142,6 +156,7 @@ class Deployments:
 
         Raises:
             ModelNotConfigured: The workers' settings have no such model.
+            InvalidSpec: A secret that a file's environment names is not there.
             NotFound: There is none of this id, or `uid` names another life.
         """
         entity = deployment_entity(wanted.id)
@@ -245,10 +260,7 @@ class Deployments:
 
     async def find(self, name: str) -> DeploymentStatus | None:
         """Return a deployment, None when there is none of this id."""
-        entity = deployment_entity(name)
-        if await self._entities.lives(entity) is None:
-            return None
-        return await self._entities.read(entity)
+        return await self._entities.find(deployment_entity(name))
 
     async def list(self) -> list[DeploymentRow]:
         """Return all deployments, newest first; one visibility query, no workflow is asked."""
@@ -263,23 +275,33 @@ class Deployments:
         return (await self.get(name, uid=uid)).events
 
     async def logs(
-        self, name: str, *, replica: str | None = None, follow: bool = False
+        self,
+        name: str,
+        *,
+        replica: str | None = None,
+        follow: bool = False,
+        on_saved: OnSaved | None = None,
     ) -> AsyncIterator[bytes]:
-        """Yield the log of one replica, as long as its node is there.
+        """Yield the log of one replica; of one that is gone, what the workers saved of it.
 
         Args:
             name: Of the deployment.
             replica: Which one; by default the oldest that has a node.
             follow: Go on until the replica is gone.
+            on_saved: Called with the replica's name, if its log is a saved one.
 
         Raises:
-            NotFound: There is no such deployment or replica.
+            NotFound: There is no such deployment or replica, and no log was kept.
             ConflictPhase: No replica has a node.
         """
-        status = await self.get(name)
-        source = await self._logs.source(status, replica)
-        if not follow:
-            async for data in self._logs.read(source):
+        status: DeploymentStatus | None = None
+        try:
+            status = await self.get(name)
+            source = await self._logs.source(status, replica)
+        except NotFound as error:
+            source = await self._logs.saved_source(name, replica, status, error)
+        if status is None or source.node is None or not follow:
+            async for data in self._logs.read(source, on_saved):
                 yield data
             return
         async for data in self._logs.stream(source, lambda: self.get(name, uid=status.uid)):

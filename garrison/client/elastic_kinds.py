@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, TypeVar
 
-from garrison.client.entities import Entity, Kind
+from garrison.client.entity import Entity, Kind
 from garrison.domain.resource_ids import (
     compute_cluster_workflow_id,
     deployment_workflow_id,

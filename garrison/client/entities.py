@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 
@@ -18,15 +17,17 @@ from temporalio.client import (
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowHandle,
+    WorkflowQueryFailedError,
 )
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.service import RPCError, RPCStatusCode
 
 from garrison.client.cluster_rows import KILLED
+from garrison.client.entity import Beginning, Entity, Kind, Made, Reading
 from garrison.client.lives import CALL_TIMEOUT
 from garrison.client.retries import failing_call
 from garrison.client.translation import translated
-from garrison.client.updates import is_between_runs, send_update
+from garrison.client.updates import is_between_runs, send_update, starting_with
 from garrison.client.waiting import polling
 from garrison.errors import NotFound, WaitTimeout
 from garrison.models.base import Message
@@ -39,59 +40,6 @@ REST_PATIENCE = timedelta(seconds=3)
 
 S = TypeVar("S", bound=Message)
 A = TypeVar("A", bound=Message)
-
-
-@dataclass(frozen=True, slots=True)
-class Kind(Generic[S]):
-    """A kind of resource.
-
-    Attributes:
-        noun: As people write it, `nodepool`.
-        workflow: Its workflow type.
-        status: What its query `get` answers.
-        phase: The memo's field that a life has from its first accepted `create` on.
-    """
-
-    noun: str
-    workflow: str
-    status: type[S]
-    phase: str = "phase"
-
-
-@dataclass(frozen=True, slots=True)
-class Entity:
-    """One name.
-
-    Attributes:
-        name: As people write it.
-        workflow_id: Of all its lives.
-    """
-
-    name: str
-    workflow_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Beginning:
-    """What a new life is started with.
-
-    Attributes:
-        build: Makes the workflow's input for a uid.
-        memo: Beside the uid.
-        summary: What the Temporal UI shows beside the id.
-    """
-
-    build: Callable[[str], Message]
-    memo: Mapping[str, Any]
-    summary: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reading(Generic[S]):
-    """A status, and whether the workflow waited for nothing but time and messages."""
-
-    status: S
-    at_rest: bool
 
 
 class Entities(Generic[S]):
@@ -113,29 +61,41 @@ class Entities(Generic[S]):
 
     async def create(
         self, entity: Entity, request: Message, beginning: Beginning, answer: type[A]
-    ) -> A:
+    ) -> Made[A]:
         """Send `create` to the living one, or to a life that begins with it."""
+        own: set[str] = set()
         with translated(self._what(entity)):
             for left in reversed(range(TRIES)):
+                uid = str(uuid.uuid4())
+                own.add(uid)
                 try:
-                    made: A = await self._client.execute_update_with_start_workflow(
-                        "create",
-                        request,
-                        start_workflow_operation=self._start(entity, beginning),
-                        result_type=answer,
-                        rpc_timeout=self._call_timeout,
-                    )
+                    made = await self._begin(entity, request, beginning, answer, uid)
                 except RPCError as error:
                     # The life that was found ended in that moment: the next try begins a new one.
                     ended = error.status is RPCStatusCode.NOT_FOUND
                     if not left or not (ended or is_between_runs(error)):
                         raise
                 else:
-                    return made
+                    return Made(made, getattr(made, "uid", None) in own)
         raise AssertionError("unreachable")
 
-    def _start(self, entity: Entity, beginning: Beginning) -> WithStartWorkflowOperation[Any, Any]:
-        uid = str(uuid.uuid4())
+    async def _begin(
+        self, entity: Entity, request: Message, beginning: Beginning, answer: type[A], uid: str
+    ) -> A:
+        start = self._start(entity, beginning, uid)
+        async with starting_with(start):
+            made: A = await self._client.execute_update_with_start_workflow(
+                "create",
+                request,
+                start_workflow_operation=start,
+                result_type=answer,
+                rpc_timeout=self._call_timeout,
+            )
+        return made
+
+    def _start(
+        self, entity: Entity, beginning: Beginning, uid: str
+    ) -> WithStartWorkflowOperation[Any, Any]:
         return WithStartWorkflowOperation(
             self._kind.workflow,
             beginning.build(uid),
@@ -207,6 +167,15 @@ class Entities(Generic[S]):
             NotFound: There is none, or no such life.
         """
         return (await Reader(self, entity).read(uid)).status
+
+    async def find(self, entity: Entity) -> S | None:
+        """Return the living one's status, None when there is none."""
+        if await self.lives(entity) is None:
+            return None
+        try:
+            return await self.read(entity)
+        except NotFound:
+            return None  # it ended in this moment, or its create was refused
 
     async def lives(self, entity: Entity) -> str | None:
         """Return the uid of the living one, None when there is none."""
@@ -348,7 +317,13 @@ class Reader(Generic[S]):
                 raise NotFound(f"there is no life {uid} of {what} any more")
             if found.status is not WorkflowExecutionStatus.RUNNING:
                 await owner._raise_ended(self._entity, found)
-            return Reading(await self._status(found), _at_rest(found))
+            try:
+                status = await self._status(found)
+            except WorkflowQueryFailedError:
+                if (await found.memo()).get(owner._kind.phase) is not None:
+                    raise
+                raise NotFound(f"there is no {what}") from None  # its create was refused
+            return Reading(status, _at_rest(found))
 
     async def _status(self, found: WorkflowExecutionDescription) -> S:
         mark = (found.run_id, found.history_length)

@@ -10,6 +10,7 @@ from temporalio.client import Client
 from garrison.client.apply import Apply
 from garrison.client.clusters import Clusters
 from garrison.client.compute_clusters import ComputeClusters
+from garrison.client.deletions import Deletions
 from garrison.client.deployments import Deployments
 from garrison.client.nodepools import Nodepools
 from garrison.client.offers import Offers
@@ -30,6 +31,7 @@ class Garrison:
         compute_clusters: Providers and regions in which nodepools live.
         nodepools: Elastic sets of like machines.
         deployments: Replicas of workloads over nodepools.
+        deletions: What would go with one of these.
         apply: Make all of these so as some files say.
         offers: What providers sell.
         providers: Which providers are configured.
@@ -51,6 +53,7 @@ class Garrison:
         market = PoolMarket(client, self.offers)
         self.nodepools = Nodepools(client, settings, self.compute_clusters, market)
         self.deployments = Deployments(client, settings, self.nodepools)
+        self.deletions = Deletions(self.compute_clusters, self.nodepools, self.deployments)
         self.apply = Apply(self.providers, self.compute_clusters, self.nodepools, self.deployments)
 
     async def tree(self) -> ResourceTree:

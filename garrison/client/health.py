@@ -15,13 +15,14 @@ from temporalio.common import RetryPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
 from garrison.client.orphans import installations_in
-from garrison.errors import GarrisonError, NotFound, ServiceUnreachable, Unsupported
+from garrison.errors import GarrisonError, InvalidSpec, NotFound, ServiceUnreachable, Unsupported
 from garrison.models.observation import WatchReport
 from garrison.models.orphan import OrphanPage, OrphanQuery
 from garrison.models.queues import TASK_QUEUE, WATCH_QUEUE, provider_queue
 from garrison.models.service import Check, CheckStatus, fail, note, ok
 from garrison.sealing import read_public_key
 from garrison.service import (
+    NAMESPACE_NAMES,
     RETENTION,
     connect,
     create_namespace,
@@ -73,11 +74,14 @@ async def check_service(settings: Settings, *, register: bool = False) -> list[C
         what, _, remedy = str(error).partition("; ")
         return [fail("service", what, remedy, unreachable=True)]
     except GarrisonError as error:
-        return [fail("service", str(error), "correct Temporal's own settings")]
+        invalid = isinstance(error, InvalidSpec)
+        return [fail("service", str(error), "correct Temporal's own settings", invalid=invalid)]
     found = [ok("service", f"{address.target} ({address.source})")]
     try:
         found += [check async for check in _checks(client, settings, register=register)]
     except RPCError as error:
+        if error.status is RPCStatusCode.INVALID_ARGUMENT:
+            return [*found, _no_name(client.namespace, error)]
         remedy = "look at the log of the service"
         found.append(fail("service", f"a call failed: {error.message}", remedy, unreachable=True))
     return found
@@ -139,8 +143,15 @@ async def _namespace(client: Client, *, register: bool) -> Check:
     try:
         await create_namespace(client)
     except RPCError as error:
+        if error.status is RPCStatusCode.INVALID_ARGUMENT:
+            return _no_name(client.namespace, error)
         return fail(name, _refused(error, f"to make {client.namespace}"), _by_hand("make it"))
     return ok(name, f"{client.namespace}, made now")
+
+
+def _no_name(namespace: str, error: RPCError) -> Check:
+    detail = f"{namespace[:64]!a} is no name for one here: {error.message}"
+    return fail("namespace", detail, f"a name is {NAMESPACE_NAMES}", invalid=True)
 
 
 async def _retention(client: Client, *, register: bool) -> Check:

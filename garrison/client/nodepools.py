@@ -10,11 +10,13 @@ from temporalio.client import Client
 
 from garrison.client.compute_clusters import ComputeClusters
 from garrison.client.elastic_kinds import NODEPOOL, nodepool_entity, nodepools_of, row_of
-from garrison.client.entities import Beginning, Entities
+from garrison.client.entities import Entities
+from garrison.client.entity import Beginning, Made
 from garrison.client.lives import CALL_TIMEOUT
 from garrison.client.pool_market import PoolMarket, PoolPreview
 from garrison.domain.apply_plan import machines_held
-from garrison.errors import NotFound
+from garrison.domain.pool_life import count_problems
+from garrison.errors import InvalidSpec, NotFound
 from garrison.models.compute_cluster import ComputeClusterSpec, DeleteAccepted, DeleteRequested
 from garrison.models.elastic_rows import NodepoolRow
 from garrison.models.nodepool import (
@@ -75,10 +77,12 @@ class Nodepools:
 
         Raises:
             NotFound: There is no such compute cluster.
-            InvalidSpec: The provider does not sell an instance type there.
+            InvalidSpec: Its numbers cannot be, or the provider does not sell an instance type.
             Unsupported: Nor in any of the wanted capacity types.
         """
-        nodepool_entity(spec.compute_cluster, spec.id)
+        entity = nodepool_entity(spec.compute_cluster, spec.id)
+        if problems := tuple(count_problems(spec)):
+            raise InvalidSpec(f"nodepool {entity.name} is not valid", problems=problems)
         place = compute_cluster or await self._place(spec)
         found = await self._market.preview(spec, place.provider, place.region, claims or {})
         held = 0 if before is None else machines_held(before)
@@ -101,6 +105,10 @@ class Nodepools:
             NameInUse: Another nodepool of it has this id.
             InvalidSpec, Unsupported: The provider does not sell what it names.
         """
+        return (await self.make(spec, request_id=request_id)).answer
+
+    async def make(self, spec: NodepoolSpec, *, request_id: str | None = None) -> Made[NodepoolAck]:
+        """Do as `create` does, and say whether this call made it."""
         await self.preview(spec)
         owner = self._settings.owner
         beginning = Beginning(
@@ -147,10 +155,7 @@ class Nodepools:
 
     async def find(self, compute_cluster: str, name: str) -> NodepoolStatus | None:
         """Return a nodepool, None when there is none of this id."""
-        entity = nodepool_entity(compute_cluster, name)
-        if await self._entities.lives(entity) is None:
-            return None
-        return await self._entities.read(entity)
+        return await self._entities.find(nodepool_entity(compute_cluster, name))
 
     async def list(self, compute_cluster: str | None = None) -> list[NodepoolRow]:
         """Return nodepools, newest first.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
@@ -12,6 +13,7 @@ from temporalio.common import RetryPolicy
 
 from garrison.client.nodepools import Nodepools
 from garrison.client.translation import translated
+from garrison.domain.resource_ids import nodepool_workflow_id, replica_prefix
 from garrison.errors import ConflictPhase, NotFound, ProviderUnreachable
 from garrison.models.deployment import DeploymentStatus, ReplicaStatus
 from garrison.models.group import LogChunk, Node
@@ -22,11 +24,14 @@ from garrison.models.replica import ReadReplicaLogRequest
 CALL_TIMEOUT = timedelta(seconds=20)
 POLL_SECONDS = 0.5
 
+OnSaved = Callable[[str], None]
+"""Told the name of a replica whose log is a saved one."""
+
 Refresh = Callable[[], Awaitable[DeploymentStatus]]
 
 
 class ReplicaLogs:
-    """The logs of replicas, as long as their nodes are there."""
+    """The logs of replicas: on their nodes, and as saved by the workers when they were stopped."""
 
     def __init__(self, client: Client, nodepools: Nodepools) -> None:
         self._client = client
@@ -60,11 +65,58 @@ class ReplicaLogs:
         )
         return ReadReplicaLogRequest(provider=replica.provider, replica=replica.name, node=node)
 
-    async def read(self, source: ReadReplicaLogRequest) -> AsyncIterator[bytes]:
-        """Yield a log from its start to its present end."""
+    async def saved_source(
+        self,
+        deployment: str,
+        replica: str | None,
+        status: DeploymentStatus | None,
+        error: NotFound,
+    ) -> ReadReplicaLogRequest:
+        """Return where the saved log of a replica is read that is gone.
+
+        What can be no replica of that deployment is not looked for.
+
+        Args:
+            deployment: Its id.
+            replica: Name, if one was given.
+            status: Of the deployment, None where that is gone too.
+            error: That it is not there.
+
+        Raises:
+            NotFound: The error that was given, as no log was kept.
+        """
+        if replica is None or not replica.lower().startswith(replica_prefix(deployment)):
+            raise error
+        for provider in await self._providers(status):
+            source = ReadReplicaLogRequest(provider=provider, replica=replica)
+            with contextlib.suppress(NotFound):
+                await self._chunk(source, 0)
+                return source
+        raise error
+
+    async def _providers(self, status: DeploymentStatus | None) -> list[str]:
+        """Return the providers of all nodepools, first of those that the deployment names."""
+        named = status.spec.nodepools if status is not None else ()
+        first = {nodepool_workflow_id(pool.compute_cluster, pool.nodepool) for pool in named}
+        rows = await self._nodepools.list()
+        rows.sort(key=lambda row: nodepool_workflow_id(row.compute_cluster, row.id) not in first)
+        return list(dict.fromkeys(row.provider for row in rows if row.provider is not None))
+
+    async def read(
+        self, source: ReadReplicaLogRequest, on_saved: OnSaved | None = None
+    ) -> AsyncIterator[bytes]:
+        """Yield a log from its start to its present end.
+
+        Args:
+            source: Where it is read.
+            on_saved: Called first, if it is a saved one.
+        """
         offset = 0
         while True:
             chunk = await self._chunk(source, offset)
+            if chunk.saved and on_saved is not None:
+                on_saved(source.replica)
+                on_saved = None
             if not chunk.data:
                 return
             yield chunk.data

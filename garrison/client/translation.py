@@ -25,7 +25,7 @@ from garrison.errors import (
     TooManyRequests,
     error_of,
 )
-from garrison.failures import code_of, message_of
+from garrison.failures import code_of, message_of, problems_of
 
 NO_WORKER = "no Garrison worker answered in time; is `garrison up` or a `garrison worker` running?"
 _MISSING_NAMESPACE = re.compile(r"namespace .*not found", re.IGNORECASE | re.DOTALL)
@@ -76,4 +76,4 @@ def _of_failure(error: Exception, what: str) -> GarrisonError:
         return ServiceUnreachable(f"{what}: {NO_WORKER}")
     if code is None:
         return error_of(ErrorCode.INTERNAL, f"{what}: {message_of(cause)}")
-    return error_of(code, message_of(cause))
+    return error_of(code, message_of(cause), problems=problems_of(cause))

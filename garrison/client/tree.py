@@ -16,6 +16,7 @@ from garrison.models.elastic_rows import (
     NodepoolRow,
     ResourceTree,
 )
+from garrison.models.nodepool import NodepoolStatus
 
 AT_ONCE = 20
 
@@ -31,7 +32,7 @@ async def read_tree(compute_clusters: ComputeClusters, nodepools: Nodepools) -> 
 
     async def branch(row: NodepoolRow) -> NodepoolBranch | None:
         async with turn:
-            return await _nodepool_branch(nodepools, row)
+            return await _read_branch(nodepools, row)
 
     found = await asyncio.gather(*(branch(row) for row in rows))
     pools = [(row, one) for row, one in zip(rows, found, strict=True) if one is not None]
@@ -41,12 +42,17 @@ async def read_tree(compute_clusters: ComputeClusters, nodepools: Nodepools) -> 
     return ResourceTree(compute_clusters=branches, hourly_usd=total_usd(costs))
 
 
-async def _nodepool_branch(nodepools: Nodepools, row: NodepoolRow) -> NodepoolBranch | None:
+async def _read_branch(nodepools: Nodepools, row: NodepoolRow) -> NodepoolBranch | None:
     """Return a nodepool with its nodes, None when it was deleted in this moment."""
     try:
         status = await nodepools.get(row.compute_cluster, row.id, uid=row.uid)
     except NotFound:
         return None
+    return nodepool_branch(status)
+
+
+def nodepool_branch(status: NodepoolStatus) -> NodepoolBranch:
+    """Return a nodepool as it stands in a tree."""
     return NodepoolBranch(
         id=status.id,
         phase=status.phase,

@@ -8,10 +8,15 @@ them says that the update was accepted, and its request id keeps it from being c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from temporalio.client import (
+    WithStartWorkflowOperation,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
 from temporalio.service import RPCError, RPCStatusCode
 
 T = TypeVar("T")
@@ -30,6 +35,22 @@ def is_between_runs(error: RPCError) -> bool:
     """Return whether an update was not taken because its workflow was continuing as new."""
     words = _BETWEEN_RUNS.get(error.status)
     return words is not None and words in error.message
+
+
+@contextlib.asynccontextmanager
+async def starting_with(start: WithStartWorkflowOperation[Any, Any]) -> AsyncIterator[None]:
+    """Let the body send an update that starts its workflow, and fail only once.
+
+    The SDK keeps a failure a second time, for who asks the start for its workflow; where nobody
+    does, the event loop would complain of it later.
+    """
+    try:
+        yield
+    except (RPCError, WorkflowUpdateRPCTimeoutOrCancelledError):
+        # It is there already, so that this does not wait.
+        with contextlib.suppress(Exception, asyncio.CancelledError):
+            await start.workflow_handle()
+        raise
 
 
 async def send_update(send: Callable[[], Awaitable[T]], *, within: timedelta) -> T:

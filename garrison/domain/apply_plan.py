@@ -7,7 +7,7 @@ same one twice gives two texts: they count as unchanged, which is told.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -30,10 +30,14 @@ NO_FIELDS = ("id", "compute_cluster")
 GROUPS = ("autoscale.", "template.")
 """Blocks whose fields are known by their own names."""
 
-HIDDEN = ("env.", "command", "ssh_keys")
+HIDDEN = ("env.", "ssh_keys")
 """Fields whose values are never shown."""
 
+SHELL = ["/bin/sh", "-c"]
+"""What runs a command that was written as one line."""
 LONGEST = 60
+LEAD_IN = 20
+"""Characters that are shown before the first one in which two long texts differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +147,7 @@ def differences(before: Spec, after: Spec) -> tuple[Difference, ...]:
     old, new = _flat(before), _flat(after)
     names = dict.fromkeys([*new, *old])
     return tuple(
-        Difference(field=_short(name), before=_shown(name, old), after=_shown(name, new))
+        _difference(_short(name), old.get(name), new.get(name))
         for name in names
         if name not in NO_FIELDS and not _same(old.get(name), new.get(name))
     )
@@ -200,13 +204,35 @@ def _short(name: str) -> str:
     return name
 
 
-def _shown(name: str, values: Mapping[str, Any]) -> str:
-    value = values.get(name)
+def _difference(field: str, before: Any, after: Any) -> Difference:
+    if field.startswith(HIDDEN):
+        was = "none" if before is None else "set"
+        now = "none" if after is None else "set" if before is None else "another value"
+        return Difference(field=field, before=was, after=now)
+    old, new = _shown(field, before), _shown(field, after)
+    start = _where_they_part(old, new) if max(len(old), len(new)) > LONGEST else 0
+    return Difference(field=field, before=_clipped(old, start), after=_clipped(new, start))
+
+
+def _shown(field: str, value: Any) -> str:
     if value is None:
         return "none"
-    if _short(name).startswith(HIDDEN):
-        return "set"
     if isinstance(value, float):
         return f"{value:g}"
-    text = value if value and isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    if field == "command":
+        return str(value[-1]) if value[:-1] == SHELL else " ".join(value)
+    return value if value and isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _where_they_part(one: str, other: str) -> int:
+    """Return from where on two texts are worth showing."""
+    pairs = enumerate(zip(one, other, strict=False))
+    shorter = min(len(one), len(other))
+    return max(next((at for at, (a, b) in pairs if a != b), shorter) - LEAD_IN, 0)
+
+
+def _clipped(text: str, start: int) -> str:
+    """Return at most `LONGEST` characters from a place on, with what is left out marked."""
+    shown = text[start : start + LONGEST]
+    head, tail = "..." if start else "", "..." if start + LONGEST < len(text) else ""
+    return f"{head}{shown}{tail}"

@@ -5,6 +5,7 @@ A `ComputeClusterState` is replaced, not changed; only its dictionary of answers
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 
 from garrison.errors import ConflictPhase, InvalidSpec, NameInUse, NotFound, Problem
@@ -139,12 +140,21 @@ def check_delete(name: str, state: ComputeClusterState, request: DeleteRequested
         ConflictPhase: It has nodepools, and they were not to go with it.
     """
     check_life(name, state, request.uid)
-    if state.delete_accepted_at is not None or request.cascade or not state.members:
-        return
-    raise ConflictPhase(
-        f"compute cluster {name} has nodepools: {', '.join(sorted(state.members))}; "
-        "delete them first, or with it: --cascade"
-    )
+    if state.delete_accepted_at is None:
+        check_empty(name, state.members, cascade=request.cascade)
+
+
+def check_empty(name: str, nodepools: Collection[str], *, cascade: bool) -> None:
+    """Return if nothing is in the way of a delete.
+
+    Raises:
+        ConflictPhase: It has nodepools, and they were not to go with it.
+    """
+    if nodepools and not cascade:
+        raise ConflictPhase(
+            f"compute cluster {name} has nodepools: {', '.join(sorted(nodepools))}; "
+            "delete them first, or with it: --cascade"
+        )
 
 
 def accept_delete(
@@ -165,11 +175,9 @@ def report(name: str, state: ComputeClusterState) -> ComputeClusterStatus:
     """Return a compute cluster as readers see it.
 
     Raises:
-        ValueError: It was not created.
+        NotFound: It was never created.
     """
-    spec = state.spec
-    if spec is None:
-        raise ValueError(f"compute cluster {name} was not created yet")
+    spec = _spec_of(name, state)
     return ComputeClusterStatus(
         id=spec.id,
         uid=state.uid,

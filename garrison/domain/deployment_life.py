@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
+from garrison.domain.deployment_load import hand_over
 from garrison.domain.lifecycle import MAX_EVENTS
 from garrison.domain.resource_ids import nodepool_workflow_id
 from garrison.domain.secrets import unsealed_names
@@ -140,8 +141,8 @@ def check_update(state: DeploymentState, request: DeploymentRequest) -> None:
     check_spec(state, request.spec)
 
 
-KEPT = "as before the update; nothing says that fewer would do"
-"""Why a count stays above a minimum that was lowered."""
+KEPT = "as before the update; the load decides from here"
+HELD = "as it was held; the load decides from here"
 
 
 def accept_create(
@@ -161,14 +162,10 @@ def accept_update(
 ) -> DeploymentAck:
     """Take a changed spec; another template is a new revision, which replaces the older ones."""
     before = state.revision
-    if (
-        state.fixed is None
-        and state.enabled
-        and state.desired > request.spec.autoscale.min_replicas
-    ):
-        # A lower minimum says nothing of the load: what runs is kept until something does.
-        state.target, state.target_reason = state.desired, KEPT
     _take_spec(state, request.spec)
+    if state.fixed is None and state.enabled:
+        # A lower minimum says nothing of the load: what runs is kept until something does.
+        hand_over(state, KEPT)
     resume(state, now=now)
     rolled = state.revision != before
     text = f"updated; revision {state.revision} replaces {before}" if rolled else "updated"
@@ -182,13 +179,25 @@ def _take_spec(state: DeploymentState, spec: DeploymentSpec) -> None:
     if newest == spec.template:
         return
     state.revision += 1
+    _keep_those_that_run(state, spec.template)
     state.templates[state.revision] = spec.template
-    rolling = any(replica.leaving is None for replica in state.replicas.values())
-    state.rollout = Rollout(rolling=rolling)
+    wanted = [replica for replica in state.replicas.values() if replica.leaving is None]
+    state.rollout = Rollout(rolling=any(one.revision != state.revision for one in wanted))
+
+
+def _keep_those_that_run(state: DeploymentState, template: ReplicaTemplate) -> None:
+    """A way back to what still runs replaces nothing: these replicas are of the new revision."""
+    same = {number for number, one in state.templates.items() if one == template}
+    for replica in list(state.replicas.values()):
+        if replica.revision in same:
+            state.replicas[replica.id] = replica.model_copy(update={"revision": state.revision})
 
 
 def accept_scale(state: DeploymentState, request: ScaleRequest, *, now: datetime) -> DeploymentAck:
     """Hold a count, or give it back to autoscaling."""
+    if request.replicas is None and state.fixed is not None:
+        hand_over(state, HELD)
+    state.wish += 1
     state.fixed, state.fixed_by = request.replicas, request.by
     resume(state, now=now)
     if request.replicas is None:
@@ -211,6 +220,10 @@ def accept_enabled(
     state.enabled, state.enabled_by = enabled, request.by
     if enabled:
         resume(state, now=now)
+    if changed:
+        # What the load asked for before says nothing about now.
+        state.wish += 1
+        state.target, state.target_reason, state.demand = None, "", None
     text = "enabled" if enabled else "disabled"
     if changed:
         add_event(state, text.capitalize(), text, now=now, by=request.by)

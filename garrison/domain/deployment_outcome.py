@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from garrison.domain.deployment_life import add_event
+from garrison.domain.deployment_load import learn_boot
 from garrison.domain.pool_life import next_trouble
 from garrison.domain.replicas import change, current_run, is_ready
 from garrison.models.cluster_state import Failure
@@ -50,6 +51,8 @@ def note_awaited(
     ready = {"state": RunState.READY, "ready_at": ready_at, "doubted": False, "reason": ""}
     change(state, replica_id, run=run.model_copy(update=ready), trouble=None)
     if run.state is RunState.STARTING:
+        if run.generation == 1:
+            learn_boot(state, state.replicas[replica_id].created_at, now=now)
         add_event(state, "ReplicaReady", "is ready", now=now, about=replica_id)
 
 

@@ -21,6 +21,7 @@ from garrison.domain.assignment import (
 )
 from garrison.domain.deployment_life import add_event
 from garrison.domain.deployment_outcome import judge_rollout, restart
+from garrison.domain.deployment_view import note_view
 from garrison.domain.desired import Wishes, decide_desired
 from garrison.domain.replicas import (
     can_start,
@@ -37,6 +38,7 @@ from garrison.domain.replicas import (
     withdraw,
 )
 from garrison.domain.rollout import Changes, Goal, Member, plan_members
+from garrison.models.cluster_state import Blocked
 from garrison.models.deployment_state import DeploymentState, Replica, RunState
 
 
@@ -98,7 +100,14 @@ class Stop:
         return f"stop/{self.replica}/{self.generation}"
 
 
-Step = ReadTerms | Tell | Start | Await | Stop
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Tell routers and the watch of the load how the deployment is now."""
+
+    key: str = "publish"
+
+
+Step = ReadTerms | Tell | Start | Await | Stop | Publish
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +149,11 @@ def advance(state: DeploymentState, *, now: datetime) -> None:
     if state.deadman_at is not None and now >= state.deadman_at:
         state.deadman_at = None  # the workflow sets the next one
         say_again(state, now=now)
+        state.published = 0
     restate(state, now=now, closing=state.delete_accepted_at is not None and not state.replicas)
     _forget_templates(state)
     state.observed_generation = state.generation
+    note_view(state)
 
 
 def _decide(state: DeploymentState, now: datetime) -> None:
@@ -200,6 +211,7 @@ def _member(replica: Replica, pools: Container[str]) -> Member:
         ready=is_ready(replica),
         draining=is_draining(replica) or (elsewhere and node_of(replica) is not None),
         doomed=replica.placement is not None and replica.placement.must_go,
+        gone_at=None if replica.placement is None else replica.placement.ends_at,
         waiting_since=None if has_place(replica) else waits,
     )
 
@@ -250,7 +262,7 @@ def plan_steps(state: DeploymentState, *, now: datetime, busy: frozenset[str]) -
         return Plan(finished=state.delete_accepted_at is not None)
     working = {key.split("/")[1] for key in busy if not key.startswith("tell/") and "/" in key}
     steps = [step for step in _steps(state, now) if step.key not in busy]
-    begin: list[Step] = [step for step in steps if isinstance(step, (ReadTerms, Tell))]
+    begin: list[Step] = [step for step in steps if isinstance(step, (ReadTerms, Tell, Publish))]
     begin += [
         step
         for step in steps
@@ -267,15 +279,21 @@ def plan_steps(state: DeploymentState, *, now: datetime, busy: frozenset[str]) -
 
 
 def _steps(state: DeploymentState, now: datetime) -> Iterator[Step]:
-    if state.deadman is None and (state.trouble is None or now >= state.trouble.retry_at):
+    if state.deadman is None and not _is_paused(state.trouble, now):
         yield ReadTerms()
     for pool, talk in state.pools.items():
         if talk.tell_due is not None and now >= talk.tell_due:
             yield Tell(pool)
+    if state.published < state.version and not _is_paused(state.trouble, now):
+        yield Publish()
     for replica in state.replicas.values():
         step = _step_for(state, replica)
-        if step is not None and (replica.trouble is None or now >= replica.trouble.retry_at):
+        if step is not None and not _is_paused(replica.trouble, now):
             yield step
+
+
+def _is_paused(trouble: Blocked | None, now: datetime) -> bool:
+    return trouble is not None and now < trouble.retry_at
 
 
 def _step_for(state: DeploymentState, replica: Replica) -> Start | Await | Stop | None:
@@ -329,7 +347,7 @@ def _times(state: DeploymentState, now: datetime) -> Iterator[tuple[datetime | N
     if state.delete_accepted_at is None:
         yield words_due_at(state, now=now), "a nodepool's first word"
         yield back_at(state, now=now), "a full nodepool may be tried again"
-        yield member_changes(state, now=now).again_at, "a successor finds no place"
+        yield member_changes(state, now=now).again_at, "a replica may have to go without"
 
 
 def _restart_at(replica: Replica) -> datetime | None:

@@ -58,6 +58,10 @@ def report_deployment(state: DeploymentState) -> DeploymentStatus:
         ready=count_ready(state),
         fixed=state.fixed,
         reason=state.reason,
+        autoscaled=state.enabled and state.fixed is None,
+        demand=state.demand,
+        load_source=state.spec.autoscale.load.source,
+        boot_seconds=None if state.boot is None else state.boot.total_seconds(),
         hourly_usd=hourly_usd(state),
         rollout=report_rollout(state),
         blocked=_blocked(blocked) if blocked else None,
@@ -72,9 +76,13 @@ def report_endpoints(state: DeploymentState) -> DeploymentEndpoints:
     return DeploymentEndpoints(
         id=state.id,
         uid=state.uid,
+        created_at=state.created_at,
+        version=state.version,
         enabled=status_of(state) == "enabled",
         desired=state.desired,
         generation=state.generation,
+        wakeable=_is_wakeable(state),
+        reason=state.reason,
         replicas=tuple(
             ReplicaEndpoint(
                 name=one.id,
@@ -87,9 +95,19 @@ def report_endpoints(state: DeploymentState) -> DeploymentEndpoints:
     )
 
 
+def _is_wakeable(state: DeploymentState) -> bool:
+    if state.spec is None or status_of(state) != "enabled":
+        return False
+    return state.desired > 0 or (state.fixed is None and state.spec.autoscale.max_replicas > 0)
+
+
 def count_ready(state: DeploymentState) -> int:
-    """Return how many replicas answer and are to go on."""
-    return sum(is_ready(one) and one.leaving is None for one in state.replicas.values())
+    """Return how many replicas answer and are to go on; of those whose node will go, none."""
+    return sum(map(_goes_on, state.replicas.values()))
+
+
+def _goes_on(replica: Replica) -> bool:
+    return is_ready(replica) and replica.leaving is None and not is_draining(replica)
 
 
 def hourly_usd(state: DeploymentState) -> Decimal | None:
@@ -106,7 +124,7 @@ def reason_in_short(state: DeploymentState) -> str:
     """Return the one reason that a list shows: of what is not as it should be, if anything."""
     if state.rollout.stopped:
         return state.rollout.stopped
-    late = [one for one in state.replicas.values() if one.leaving is None and not is_ready(one)]
+    late = [one for one in state.replicas.values() if one.leaving is None and not _goes_on(one)]
     why = next(filter(None, (reason_of(state, one) for one in late)), "")
     return f"{state_of(late[0])}: {why}" if why else report_rollout(state).reason or state.reason
 
@@ -129,7 +147,6 @@ def report_rollout(state: DeploymentState) -> RolloutStatus:
 def report_replica(state: DeploymentState, replica: Replica) -> ReplicaStatus:
     """Return one replica as readers see it."""
     node, placement, run = node_of(replica), replica.placement, replica.run
-    work = placement.workload if placement is not None else None
     talk = state.pools.get(replica.pool) if replica.pool else None
     provider = talk.summary.provider if talk and talk.summary and node else None
     return ReplicaStatus(
@@ -142,7 +159,7 @@ def report_replica(state: DeploymentState, replica: Replica) -> ReplicaStatus:
         provider=provider,
         ssh=node.ssh if node else None,
         endpoint=endpoint_of(replica) if is_ready(replica) else None,
-        restarts=replica.restarts + (work.restarts if work else 0),
+        restarts=replica.restarts + replica.node_restarts,
         created_at=replica.created_at,
         ready_at=run.ready_at if run else None,
     )

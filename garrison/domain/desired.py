@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from garrison.domain.autoscale import floor_of
 from garrison.models.deployment import AutoscaleConfig
 
 
@@ -42,9 +43,9 @@ def decide_desired(wishes: Wishes) -> Desired:
         return Desired(0, f"disabled{_by(wishes.enabled_by)}")
     if wishes.fixed is not None:
         return _bounded(wishes.fixed, f"scaled to {wishes.fixed}{_by(wishes.fixed_by)}", wishes)
-    least = wishes.autoscale.min_replicas
-    if wishes.target is None or wishes.target <= least:
-        return _bounded(least, f"min_replicas is {least}", wishes)
+    least = floor_of(wishes.autoscale)
+    if wishes.target is None or wishes.target < least:
+        return _bounded(least, _why_least(wishes.autoscale), wishes)
     reason = wishes.target_reason or f"autoscaling wants {wishes.target}"
     return _bounded(wishes.target, reason, wishes)
 
@@ -54,6 +55,12 @@ def _bounded(count: int, reason: str, wishes: Wishes) -> Desired:
     if count <= most:
         return Desired(count, reason)
     return Desired(most, f"{reason}, but max_replicas is {most}")
+
+
+def _why_least(config: AutoscaleConfig) -> str:
+    least = f"min_replicas is {config.min_replicas}"
+    soft = config.soft_min_replicas
+    return f"{least}, soft_min_replicas {soft}" if soft else least
 
 
 def _by(name: str) -> str:

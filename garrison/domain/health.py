@@ -130,6 +130,8 @@ def _observe(
             "ssh": _ssh(node, listed),
             "failure": listed.failure,
             "message": listed.message,
+            "notice_at": listed.notice_at,
+            "notice_ends_at": listed.notice_ends_at,
             "workload": listed.workloads[0] if listed.workloads else node.workload,
         }
     )
@@ -194,6 +196,14 @@ def _events(
             message=f"node {new.rank} booted (boot {new.incarnation})",
             by=provider,
         )
+    if new.notice_at is not None and new.notice_at != old.notice_at:
+        yield ClusterEvent(
+            time=now,
+            node=new.rank,
+            reason="NodeNotice",
+            message=f"node {new.rank}: {notice_text(new)}",
+            by=provider,
+        )
     if new.status is old.status:
         return
     said = f": {new.message}" if new.message else ""
@@ -204,6 +214,12 @@ def _events(
         message=f"node {new.rank} was {old.status} and is {new.status}{said}",
         by=provider,
     )
+
+
+def notice_text(node: ClusterNode) -> str:
+    """Return what a provider's notice says, for people: `will be taken at 12:30:00`."""
+    end = node.notice_ends_at
+    return "will be taken" if end is None else f"will be taken at {end:%H:%M:%S}"
 
 
 def doubt_resolved_at(nodes: Iterable[ClusterNode]) -> datetime | None:

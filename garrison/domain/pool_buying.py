@@ -6,42 +6,42 @@ once, so that ten wishes in one second cannot pass it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from decimal import Decimal
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
 
-from garrison.domain.packing import AT_MAX, Bin, Item, Kind, Packing, pack
+from garrison.domain.packing import AT_MAX, NOTHING_TO_BUY, Kind, Packing
 from garrison.domain.pool_count import Counted, PoolCount, plan_count
-from garrison.domain.pool_life import add_event, is_closing, price_text
+from garrison.domain.pool_fallback import Mix
+from garrison.domain.pool_life import add_event, price_text
 from garrison.domain.pool_machines import YOUNG, add_machine, drain, end_machine
-from garrison.domain.pool_market import kinds_of, memory_key, rank_offers
+from garrison.domain.pool_market import kinds_of, memory_key, rank_offers, still_refused
+from garrison.domain.pool_notice import note_successors, pack_successors, reserved, unreplaced
 from garrison.domain.pool_places import (
     KEPT,
-    bins_of,
-    item_of,
     kept_machines,
     key_of,
+    note_waiting,
     pack_waiting,
     place_on,
     take_places,
     waiting_seats,
 )
 from garrison.domain.pool_seats import CLOSING, change_seat, seats_on, used_machines, waiting_reason
+from garrison.domain.pool_stand_ins import (
+    base_left,
+    give_back_mixed,
+    has_stand_ins,
+    lacks_machines,
+    only,
+    seat_where_it_is_ready,
+    stand_in_orders,
+)
+from garrison.domain.pool_trading import Market, hold_reason, market_now, prices_hold, room_left
 from garrison.errors import ErrorCode
 from garrison.models.nodepool import PoolOffer
-from garrison.models.nodepool_state import (
-    Customer,
-    Machine,
-    MachineState,
-    NodepoolState,
-    Seat,
-)
+from garrison.models.nodepool_state import Machine, MachineState, NodepoolState
 from garrison.models.offer import CapacityType
-from garrison.models.placement import PoolSummary, ReplicaDemand
-
-PRICES_HOLD = timedelta(minutes=15)
-"""How old a price may be at which something is bought."""
 
 OTHER_LIFE = "another life of the deployment may still have its places"
 """Why a replica waits that was not looked at."""
@@ -50,78 +50,26 @@ ASKING = "asking for prices"
 """Why a replica waits that may find a machine in a moment."""
 
 
-@dataclass(frozen=True, slots=True)
-class Market:
-    """What can be bought now, best first, and in words why nothing can."""
-
-    kinds: Sequence[Kind]
-    offers: Mapping[str, PoolOffer]
-    reason: str = ""
-
-
-def room_left(state: NodepoolState) -> int:
-    """Return how many machines may still be bought; all that may exist count."""
-    if state.spec is None or is_closing(state):
-        return 0
-    return max(0, state.spec.max_instances - len(state.machines))
-
-
-def market_now(state: NodepoolState, *, now: datetime) -> Market:
-    """Return what can be bought at the prices that are known, old ones too."""
-    assert state.spec is not None
-    refused = state.market.refused
-    ranking = rank_offers(
-        state.spec,
-        state.market.offers,
-        {key: one.at for key, one in refused.items()},
-        now,
-        said={key: one.message for key, one in refused.items()},
-    )
-    return Market(
-        kinds=kinds_of(state.spec, ranking),
-        offers={memory_key(offer): offer for offer in ranking.offers},
-        reason=_no_offer(state, ranking.reason),
-    )
-
-
-def _no_offer(state: NodepoolState, reason: str) -> str:
-    unknown = ", ".join(state.market.unknown_types)
-    if unknown and not state.market.offers:
-        return f"{state.provider} does not sell {unknown} in {state.region}"
-    return reason
-
-
-def prices_hold(state: NodepoolState, *, now: datetime) -> bool:
-    """Return whether something may be bought at the prices that are known."""
-    asked = state.market.asked_at
-    return asked is not None and now < asked + PRICES_HOLD
-
-
-def hold_reason(state: NodepoolState, *, now: datetime) -> str:
-    """Return in words why nothing is bought for a while, empty if something may be."""
-    for trouble in (state.blocked, state.market_trouble):
-        if trouble is not None and now < trouble.retry_at:
-            return f"{trouble.code}: {trouble.message}"
-    if state.buy_after is not None and now < state.buy_after:
-        count = "a machine" if state.strikes == 1 else f"{state.strikes} machines in a row"
-        return f"{count} did not live for long; the next is bought at {state.buy_after:%H:%M:%S}"
-    return ""
-
-
 def place_and_buy(state: NodepoolState, *, now: datetime) -> Market | None:
     """Give waiting replicas places, and decide what to buy; return what could be bought."""
     state.wants_offers = False
+    note_waiting(state, now=now)
     if reason := waiting_reason(state):
         _give_reasons(state, None, reason)
         return None
     market = market_now(state, now=now)
-    found = pack_waiting(state, [], room=0)
+    reason = hold_reason(state, now=now)
+    room = 0 if reason else _room_to_buy(state, market)
+    # Who gets a seat now depends on whether a machine can be bought for the others.
+    found = pack_waiting(state, market.kinds, room=room, now=now)
     take_places(state, found.places)
+    seat_where_it_is_ready(state, now=now)
+    note_successors(state, pack_successors(state, [], room=0), {})
+    market = replace(market, kept=found.kept)
     if not _needs_machines(state, found, now=now):
         state.blocked = state.market_trouble = None
         _give_reasons(state, found)
         return market
-    reason = hold_reason(state, now=now)
     if not reason and room_left(state) and not prices_hold(state, now=now):
         state.wants_offers, reason = True, ASKING
     if reason or not room_left(state):
@@ -131,9 +79,21 @@ def place_and_buy(state: NodepoolState, *, now: datetime) -> Market | None:
     return market
 
 
+def _room_to_buy(state: NodepoolState, market: Market) -> int:
+    """Return how many machines may be bought in this pass.
+
+    While something is wrong that a person must put right, and of what was refused a short while
+    ago, one machine tries for all.
+    """
+    alone = state.blocked is not None or market.retries
+    return min(room_left(state), 1) if alone else room_left(state)
+
+
 def _needs_machines(state: NodepoolState, found: Packing, *, now: datetime) -> bool:
     never = set(found.never) if state.market.asked_at is not None else set()
-    return bool(set(found.unplaced) - never) or count_pool(state, now=now).spares > 0
+    waiting = found.new or set(found.unplaced) - never or unreplaced(state)
+    spares = count_pool(state, now=now).spares > 0
+    return bool(waiting) or spares or lacks_machines(state, now=now)
 
 
 def at_max(state: NodepoolState) -> str:
@@ -143,35 +103,71 @@ def at_max(state: NodepoolState) -> str:
 
 
 def _buy(state: NodepoolState, market: Market, *, now: datetime) -> None:
-    # While something is wrong that a person must put right, one machine tries for all.
-    room = room_left(state) if state.blocked is None else min(room_left(state), 1)
-    found = pack_waiting(state, market.kinds, room=room)
+    room = _room_to_buy(state, market)
+    if base := min(room, base_left(state)):
+        first = only(market.kinds, market.offers, CapacityType.ON_DEMAND)
+        room -= len(_place_on_new(state, market, first, base, now).new)
+    found = _place_on_new(state, market, market.kinds, room, now)
+    room -= len(found.new)
+    room -= _replace_leaving(state, market, room=room, now=now)
+    room -= _buy_spares(state, market, room=room, now=now)
+    for kind in stand_in_orders(state, market.kinds, market.offers, room=room, now=now):
+        _order(state, market.offers[kind], now=now)
+    _give_reasons(state, found, _trouble(state, market), refused=market.refused)
+
+
+def _trouble(state: NodepoolState, market: Market) -> str:
+    """Return why no more is bought than was tried, empty if all that can be is."""
+    if state.blocked is not None:
+        return f"{state.blocked.code}: {state.blocked.message}"
+    return market.reason if market.retries or not market.kinds else ""
+
+
+def _place_on_new(
+    state: NodepoolState, market: Market, kinds: Sequence[Kind], room: int, now: datetime
+) -> Packing:
+    """Order machines of some kinds for what waits, as many as there is room for."""
+    found = pack_waiting(state, kinds, room=room, now=now)
     seats = {key_of(uid, seat): (uid, seat) for uid, seat in waiting_seats(state)}
     for new in found.new:
         machine = _order(state, market.offers[new.kind], now=now)
         place_on(state, machine.name, [seats[key] for key in new.keys])
-        room -= 1
-    spares = count_pool(state, now=now).spares
-    for _ in range(min(spares, room) if market.kinds else 0):
-        best = min(market.kinds, key=lambda kind: kind.rank)
+    return found
+
+
+def _buy_spares(state: NodepoolState, market: Market, *, room: int, now: datetime) -> int:
+    """Order machines that nobody waits for; return how many."""
+    spares = min(count_pool(state, now=now).spares, room) if market.kinds else 0
+    for _ in range(spares):
+        base = only(market.kinds, market.offers, CapacityType.ON_DEMAND) if base_left(state) else []
+        best = min(base or market.kinds, key=lambda kind: kind.rank)
         _order(state, market.offers[best.name], now=now)
-    blocked = state.blocked
-    trouble = "" if blocked is None else f"{blocked.code}: {blocked.message}"
-    _give_reasons(state, found, trouble or ("" if market.kinds else market.reason))
+    return spares
+
+
+def _replace_leaving(state: NodepoolState, market: Market, *, room: int, now: datetime) -> int:
+    """Order machines for what is on those under notice; return how many."""
+    found = pack_successors(state, market.kinds, room=room)
+    bought: dict[str, str] = {}
+    for new in found.new:
+        machine = _order(state, market.offers[new.kind], now=now)
+        bought.update(dict.fromkeys(new.keys, machine.name))
+    note_successors(state, found, bought)
+    return len(found.new)
 
 
 def _order(state: NodepoolState, offer: PoolOffer, *, now: datetime) -> Machine:
-    machine = add_machine(state, offer, now=now, fallback=_fallback(state, offer))
+    machine = add_machine(state, offer, now=now, fallback=_fallback(state, offer, now))
     text = f"{offer.offer.instance_type}, at most {price_text(offer.offer)}"
     add_event(state, "NodeOrdered", text, now=now, about=machine.name)
     return machine
 
 
-def _fallback(state: NodepoolState, offer: PoolOffer) -> ErrorCode | None:
+def _fallback(state: NodepoolState, offer: PoolOffer, now: datetime) -> ErrorCode | None:
     """Return why on-demand is bought though spot was to go first, None if it is not so."""
     if offer.offer.capacity_type is not CapacityType.ON_DEMAND:
         return None
-    refused = state.market.refused
+    refused = still_refused(state.market.refused, now)
     codes = [
         refused[memory_key(other)].code
         for other in state.market.offers
@@ -182,13 +178,16 @@ def _fallback(state: NodepoolState, offer: PoolOffer) -> ErrorCode | None:
     return codes[0] if codes else None
 
 
-def _give_reasons(state: NodepoolState, found: Packing | None, other: str = "") -> None:
+def _give_reasons(
+    state: NodepoolState, found: Packing | None, other: str = "", *, refused: str = ""
+) -> None:
     """Say why each waiting replica waits.
 
     Args:
         state: Changed in place.
         found: What packing said of each; that no machine could ever take it goes first.
         other: What holds up all the others, empty if nothing does.
+        refused: What else could be bought, had it not been refused.
     """
     said = found.unplaced if found is not None else {}
     known = state.market.asked_at is not None
@@ -196,21 +195,31 @@ def _give_reasons(state: NodepoolState, found: Packing | None, other: str = "") 
     for uid, seat in waiting_seats(state):
         words = said.get(key_of(uid, seat), OTHER_LIFE)
         if key_of(uid, seat) not in never:
-            words = other or (at_max(state) if words == AT_MAX else words)
+            words = other or _in_full(state, words, refused)
         change_seat(state, uid, seat.demand.replica, reason=words)
+
+
+def _in_full(state: NodepoolState, words: str, refused: str) -> str:
+    if words == NOTHING_TO_BUY and refused:
+        return f"{words}: {refused}"
+    return at_max(state) if words == AT_MAX else words
 
 
 def count_pool(
     state: NodepoolState, *, now: datetime, wanted: int = 0, blocked: int = 0
 ) -> PoolCount:
-    """Return how many machines the pool wants beyond what replicas wait for; the youngest go."""
+    """Return how many machines the pool wants beyond what replicas wait for; the youngest go.
+
+    Where some stand in for others, which of them are too many is another rule's.
+    """
     assert state.spec is not None
+    kept, mixed = reserved(state), has_stand_ins(state.spec)
     counted = [
         Counted(
             machine.name,
-            replicas=len(seats_on(state, machine.name)),
+            replicas=len(seats_on(state, machine.name)) or int(machine.name in kept),
             usable=machine.state in KEPT,
-            empty_since=machine.empty_since,
+            empty_since=None if mixed else machine.empty_since,
         )
         for machine in reversed(state.machines.values())
     ]
@@ -230,18 +239,27 @@ def balance(state: NodepoolState, market: Market | None, *, now: datetime) -> No
     """Give up machines above the limit and those that nobody needs; say how many are wanted."""
     _mark_empty(state, now)
     if market is not None:
-        count = count_pool(state, now=now, blocked=_blocked_by_limit(state, market))
+        count = count_pool(state, now=now, blocked=_blocked_by_limit(state, market, now))
         for spared in (*count.release, *count.drain):
             machine = state.machines[spared.name]
             if machine.state is not MachineState.REQUESTED:
                 lowered = spared in count.drain
                 drain(state, spared.name, spared.reason, now=now, must_go=lowered)
-        state.release_at = count.next_at
-        state.desired = count_pool(state, now=now, wanted=_missing(state, now)).desired
+        mix = give_back_mixed(state, now=now)
+        state.release_at = count.next_at if mix is None else mix.next_at
+        state.desired = _desired(state, mix, now)
     used = used_machines(state)
     for machine in list(state.machines.values()):
         if machine.state is MachineState.DRAINING and machine.name not in used:
             end_machine(state, machine.name, machine.why, now=now)
+
+
+def _desired(state: NodepoolState, mix: Mix | None, now: datetime) -> int:
+    missing = _missing(state, now)
+    if mix is None:
+        return count_pool(state, now=now, wanted=missing).desired
+    assert state.spec is not None
+    return min(state.spec.max_instances, mix.wanted_spot + mix.on_demand + missing)
 
 
 def _mark_empty(state: NodepoolState, now: datetime) -> None:
@@ -253,12 +271,12 @@ def _mark_empty(state: NodepoolState, now: datetime) -> None:
             state.machines[machine.name] = machine.replace(empty_since=since)
 
 
-def _blocked_by_limit(state: NodepoolState, market: Market) -> int:
+def _blocked_by_limit(state: NodepoolState, market: Market, now: datetime) -> int:
     """Return how many machines are not bought only because the limit is reached."""
     waiting = len(waiting_seats(state))
     if room_left(state) or not waiting:
         return 0
-    found = pack_waiting(state, market.kinds, room=waiting)
+    found = pack_waiting(state, market.kinds, room=waiting, now=now)
     return len(found.new)
 
 
@@ -269,7 +287,7 @@ def _missing(state: NodepoolState, now: datetime) -> int:
     if not waiting:
         return 0
     kinds = kinds_of(state.spec, rank_offers(state.spec, state.market.offers, {}, now))
-    return len(pack_waiting(state, kinds, room=waiting).new)
+    return len(pack_waiting(state, kinds, room=waiting, now=now).new)
 
 
 def forgive(state: NodepoolState, *, now: datetime) -> None:
@@ -278,75 +296,6 @@ def forgive(state: NodepoolState, *, now: datetime) -> None:
     ready = [machine.ready_at for machine in kept_machines(state)]
     if struck is not None and any(at and at > struck and now - at > YOUNG for at in ready):
         state.strikes, state.last_strike_at, state.buy_after = 0, None, None
-
-
-def summarize(
-    state: NodepoolState, market: Market | None, *, now: datetime
-) -> dict[str, PoolSummary]:
-    """Return for each customer what it needs to know to choose between pools."""
-    assert state.spec is not None
-    best = min(market.kinds, key=lambda kind: kind.rank, default=None) if market else None
-    asked = _Room(state, market, bins_of(state), held_up=bool(hold_reason(state, now=now)))
-    summary = PoolSummary(
-        provider=state.provider or "",
-        region=state.region,
-        usd_per_hour=best.usd_per_hour if best is not None and room_left(state) else None,
-        utilization=_utilization(asked.bins),
-        capacity_types=state.spec.capacity_types,
-    )
-    return {
-        uid: summary.replace(full=_is_full(state, customer, asked))
-        for uid, customer in state.customers.items()
-    }
-
-
-def _utilization(bins: Sequence[Bin]) -> Decimal:
-    parts = ("accelerators", "cpu_milli")
-    for part in parts:
-        total = sum(getattr(one.capacity, part) for one in bins)
-        if total:
-            used = sum(getattr(h.item.resources, part) for one in bins for h in one.held)
-            return Decimal(int(used * 1000 // total)) / 1000
-    return Decimal(0)
-
-
-class _Room:
-    """Whether one more replica finds room; asked once for each of its kind, mostly all alike."""
-
-    def __init__(
-        self, state: NodepoolState, market: Market | None, bins: Sequence[Bin], *, held_up: bool
-    ) -> None:
-        self.bins = bins
-        self._kinds = market.kinds if market is not None else ()
-        self._left = room_left(state)
-        self._unknown = bool(self._left) and state.market.asked_at is None
-        self._held_up = held_up
-        self._known: dict[tuple[Item, int], bool] = {}
-
-    def is_there(self, demand: ReplicaDemand, *, soon: bool) -> bool:
-        """Return whether a replica finds room; `soon` counts no purchase that is put off."""
-        if self._unknown:
-            return True
-        room = 0 if soon and self._held_up else self._left
-        like = replace(item_of("", Seat(demand=demand)), key="")
-        if (like, room) not in self._known:
-            self._known[like, room] = not pack([like], self.bins, self._kinds, room=room).unplaced
-        return self._known[like, room]
-
-
-def _is_full(state: NodepoolState, customer: Customer, room: _Room) -> bool:
-    """Return whether one more replica like those of a customer would have to wait."""
-    assert state.spec is not None
-    if is_closing(state) or not state.spec.max_instances:
-        return True
-    if waiting_reason(state):
-        return False
-    if any(seat.machine is None for seat in customer.seats.values()):
-        return not state.wants_offers
-    if customer.turned_away is not None:
-        return not room.is_there(customer.turned_away, soon=True)
-    seat = next(iter(customer.seats.values()), None)
-    return seat is not None and not room.is_there(seat.demand, soon=False)
 
 
 def idle_since(state: NodepoolState) -> datetime | None:

@@ -16,9 +16,9 @@ from garrison.models.cluster_messages import (
     PurchaseRequest,
 )
 from garrison.models.compute_cluster import JoinRequest, NodepoolMember
-from garrison.models.group import GroupRequest
+from garrison.models.group import GroupRequest, NodeStatus, WorkloadState
 from garrison.models.membership import MembershipAsked
-from garrison.models.nodepool import PoolOffersRequest
+from garrison.models.nodepool import MachineDeletion, PoolOffersRequest
 from garrison.models.nodepool_state import NodepoolState
 from garrison.models.placement import PlacementsTold
 
@@ -77,14 +77,22 @@ def prepare_request(state: NodepoolState, name: str) -> PrepareRequest:
     )
 
 
-def delete_request(state: NodepoolState, name: str, look_at: datetime) -> DeleteRequest:
+def delete_request(state: NodepoolState, name: str, look_at: datetime) -> MachineDeletion:
     """Return the order to delete one machine by its token."""
-    return DeleteRequest(
+    machine = state.machines[name]
+    request = DeleteRequest(
         provider=facts_of(state).name,
         owner=owner_id(state),
         uid=state.uid,
         tokens=(name,),
         look_at=look_at,
+    )
+    runs = machine.node.status is NodeStatus.RUNNING
+    left = [work.name for work in machine.workloads if work.state is WorkloadState.RUNNING]
+    return MachineDeletion(
+        request=request,
+        node=machine.prepared if runs else None,
+        replicas=tuple(left),
     )
 
 

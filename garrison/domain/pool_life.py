@@ -102,17 +102,28 @@ def _problems(state: NodepoolState, spec: NodepoolSpec) -> Iterable[Problem]:
     foreign = [kind for kind in spec.capacity_types if kind not in BUYABLE]
     if foreign or not spec.capacity_types:
         yield Problem("capacity_types", "must be on_demand, spot or both")
-    yield from _count_problems(spec)
+    yield from _fallback_problems(spec)
+    yield from count_problems(spec)
     if spec.max_usd_per_hour is not None and spec.max_usd_per_hour <= 0:
         yield Problem("max_usd_per_hour", "must be more than 0; leave it out for no limit")
     if spec.release_after < timedelta(0):
         yield Problem("release_after", "must not be negative")
 
 
-def _count_problems(spec: NodepoolSpec) -> Iterable[Problem]:
+def _fallback_problems(spec: NodepoolSpec) -> Iterable[Problem]:
+    """Yield what is wrong with the wish for machines on demand beside spot ones."""
+    both = set(BUYABLE) <= set(spec.capacity_types)
+    for name in ("on_demand_base", "on_demand_fallback"):
+        if getattr(spec, name) and not both:
+            text = "needs both on_demand and spot in capacity_types; add the other one"
+            yield Problem(name, f"{text}, or leave it out")
+
+
+def count_problems(spec: NodepoolSpec) -> Iterable[Problem]:
+    """Yield what is wrong with the numbers of machines that a pool should hold."""
     if not spec.max_instances:
         return  # disabled: what is held otherwise can stay written
-    for name in ("min_instances", "warm_instances"):
+    for name in ("min_instances", "warm_instances", "on_demand_base"):
         count = getattr(spec, name)
         if count > spec.max_instances:
             text = f"{count} is more than max_instances, which is {spec.max_instances}"
@@ -171,6 +182,26 @@ def accept_spec(state: NodepoolState, request: NodepoolRequest, *, now: datetime
         generation=state.generation,
         accepted_at=state.accepted_at or now,
     )
+
+
+def accept_update(state: NodepoolState, request: NodepoolRequest, *, now: datetime) -> NodepoolAck:
+    """Take settings, also the same ones: a person wants what was in vain tried again now."""
+    _try_again(state, now=now, by=request.by)
+    return accept_spec(state, request, now=now)
+
+
+def _try_again(state: NodepoolState, *, now: datetime, by: str) -> None:
+    """Forget refusals and pauses."""
+    troubles = [one for one in (state.blocked, state.market_trouble) if one is not None]
+    if not (troubles or state.market.refused or state.buy_after):
+        return
+    state.market = state.market.replace(refused={})
+    state.strikes, state.last_strike_at, state.buy_after = 0, None, None
+    if state.blocked is not None:
+        state.blocked = state.blocked.replace(retry_at=now)
+    if state.market_trouble is not None:
+        state.market_trouble = state.market_trouble.replace(retry_at=now)
+    add_event(state, "TriedAgain", "what was refused before is tried again now", now=now, by=by)
 
 
 def _buys_other_things(before: NodepoolSpec, after: NodepoolSpec) -> bool:

@@ -18,7 +18,7 @@ from garrison.domain.pool_life import (
     note_blocked,
     price_text,
 )
-from garrison.domain.pool_market import falls_back, memory_key
+from garrison.domain.pool_market import falls_back, memory_key, note_refusal
 from garrison.domain.pool_places import settle_places
 from garrison.domain.pool_seats import vacate
 from garrison.models.cluster_messages import PurchaseAnswer
@@ -29,7 +29,6 @@ from garrison.models.nodepool_state import (
     Machine,
     MachineState,
     NodepoolState,
-    RefusedOffer,
 )
 from garrison.models.observation import Observation
 from garrison.models.offer import Offer
@@ -85,6 +84,7 @@ def note_bought(state: NodepoolState, name: str, answer: PurchaseAnswer, *, now:
     assert answer.group is not None
     (listed,) = answer.group.nodes
     state.blocked = None
+    _forget_refusal(state, memory_key(state.machines[name].offer))
     _note_asked(state, answer.ended_at, asked_at=answer.ended_at)
     machine = state.machines[name]
     known = {
@@ -133,12 +133,18 @@ def _note_refused(state: NodepoolState, name: str, failure: Failure, *, now: dat
         note_blocked(state, failure, now=now)
         return
     state.blocked = None
-    refused = RefusedOffer(at=now, code=failure.code, message=failure.message)
-    known = {**state.market.refused, memory_key(offer): refused}
+    ordered_at = state.machines[name].created_at
+    known = note_refusal(state.market.refused, offer, failure, ordered_at=ordered_at, now=now)
     state.market = state.market.replace(refused=known)
     kind = str(offer.offer.capacity_type).replace("_", "-")
     text = f"{offer.offer.instance_type} ({kind}): {failure.code}: {failure.message}"
     add_event(state, "NodeRefused", text, now=now, by=offer.offer.provider)
+
+
+def _forget_refusal(state: NodepoolState, key: str) -> None:
+    refused = {other: one for other, one in state.market.refused.items() if other != key}
+    if len(refused) != len(state.market.refused):
+        state.market = state.market.replace(refused=refused)
 
 
 def note_prepared(state: NodepoolState, name: str, node: Node, *, now: datetime) -> None:
@@ -179,6 +185,8 @@ def end_machine(state: NodepoolState, name: str, why: str, *, now: datetime) -> 
     machine = state.machines[name]
     if machine.state is MachineState.TERMINATING:
         return
+    if machine.node.notice_at is not None:
+        _strike(state, machine, now)
     vacate(state, name, why, gone=True)
     if not machine.called:
         del state.machines[name]
@@ -201,12 +209,19 @@ def end_machine(state: NodepoolState, name: str, why: str, *, now: datetime) -> 
 def lose(state: NodepoolState, name: str, why: str, *, now: datetime) -> None:
     """A machine is gone, or did not start: its replicas need another, and it is deleted."""
     machine = state.machines[name]
-    if machine.ready_at is None or now - machine.ready_at < YOUNG:
-        state.strikes += 1
-        pause = FIRST_PAUSE * (1 << min(state.strikes - 1, 10))
-        state.buy_after = now + min(pause, LONGEST_PAUSE)
-        state.last_strike_at = now
+    if machine.node.notice_at is None:  # else its end counts it
+        _strike(state, machine, now)
     end_machine(state, name, why, now=now)
+
+
+def _strike(state: NodepoolState, machine: Machine, now: datetime) -> None:
+    """Pause before the next purchase if a machine went that did not live for long."""
+    if machine.ready_at is not None and now - machine.ready_at >= YOUNG:
+        return
+    state.strikes += 1
+    pause = FIRST_PAUSE * (1 << min(state.strikes - 1, 10))
+    state.buy_after = now + min(pause, LONGEST_PAUSE)
+    state.last_strike_at = now
 
 
 def give_up_dead(state: NodepoolState, *, now: datetime) -> None:

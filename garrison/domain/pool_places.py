@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 
 from garrison.domain.packing import Bin, Held, Item, Kind, Packing, Place, pack
 from garrison.domain.pool_seats import change_seat
@@ -11,6 +12,9 @@ from garrison.models.nodepool_state import Customer, Machine, MachineState, Node
 
 KEPT = frozenset({MachineState.REQUESTED, MachineState.STARTING, MachineState.RUNNING})
 """States of machines that are to stay."""
+
+PATIENCE = timedelta(minutes=10)
+"""After so long in vain the replica that waits longest has a machine kept for it."""
 
 _GOOD = frozenset({NodeStatus.PENDING, NodeStatus.STARTING, NodeStatus.RUNNING})
 
@@ -62,12 +66,39 @@ def _bin(machine: Machine, held: tuple[Held, ...]) -> Bin:
     )
 
 
-def pack_waiting(state: NodepoolState, kinds: Sequence[Kind], *, room: int) -> Packing:
-    """Return what becomes of the seats without a machine."""
+def note_waiting(state: NodepoolState, *, now: datetime) -> None:
+    """Remember since when each seat waits: also one whose machine was lost, from then on.
+
+    One whose machine never came up has waited all the time.
+    """
+    for uid, seat in list(_seats(state.customers)):
+        machine = state.machines.get(seat.machine or "")
+        up = machine is not None and machine.prepared is not None
+        since = None if up else seat.since or now
+        if since != seat.since:
+            change_seat(state, uid, seat.demand.replica, since=since)
+
+
+def pack_waiting(
+    state: NodepoolState, kinds: Sequence[Kind], *, room: int, now: datetime
+) -> Packing:
+    """Return what becomes of the seats without a machine; who waited longer is asked first."""
     first = _first_lives(state)
-    items = [item_of(uid, seat) for uid, seat in waiting_seats(state) if uid in first]
-    unbuyable = [offer.capacity for offer in state.market.offers]
-    return pack(items, bins_of(state), kinds, room=room, unbuyable=unbuyable)
+    waiting = [(uid, seat) for uid, seat in waiting_seats(state) if uid in first]
+    waiting.sort(key=lambda one: one[1].since or now)
+    overdue = {
+        key_of(uid, seat)
+        for uid, seat in waiting
+        if seat.since is not None and now >= seat.since + PATIENCE
+    }
+    return pack(
+        [item_of(uid, seat) for uid, seat in waiting],
+        bins_of(state),
+        kinds,
+        room=room,
+        unbuyable=[offer.capacity for offer in state.market.offers],
+        overdue=overdue,
+    )
 
 
 def _first_lives(state: NodepoolState) -> set[str]:

@@ -14,19 +14,21 @@ from datetime import datetime, timedelta
 from garrison.domain import cleanup as proof
 from garrison.domain.health import doubt_resolved_at, starting_until
 from garrison.domain.pool_buying import (
-    PRICES_HOLD,
     balance,
     close_down,
     forgive,
     idle_since,
     place_and_buy,
-    summarize,
 )
 from garrison.domain.pool_life import facts_of, is_closing
 from garrison.domain.pool_machines import UP, drain, give_up_dead, needs_preparing
-from garrison.domain.pool_market import SPOT_MEMORY
+from garrison.domain.pool_market import TRIES_MEMORY
+from garrison.domain.pool_notice import heed_notices
 from garrison.domain.pool_places import waiting_seats
 from garrison.domain.pool_seats import make_statements, sync_seats, vacate
+from garrison.domain.pool_stand_ins import reseat_times
+from garrison.domain.pool_summary import summarize
+from garrison.domain.pool_trading import PRICES_HOLD, refusal_times
 from garrison.models.cluster_state import Blocked
 from garrison.models.group import NodeStatus
 from garrison.models.nodepool_state import Machine, MachineState, NodepoolState
@@ -112,6 +114,7 @@ def settle(state: NodepoolState, *, now: datetime) -> None:
     if state.facts is not None:
         give_up_dead(state, now=now)
         _drain_unreachable(state, now)
+        heed_notices(state, now=now)
         if is_closing(state):
             close_down(state, now=now)
         for machine in list(state.machines.values()):
@@ -145,7 +148,8 @@ def _unreachable_until(machine: Machine) -> datetime | None:
 
 
 def _forget_refusals(state: NodepoolState, now: datetime) -> None:
-    refused = {key: one for key, one in state.market.refused.items() if now < one.at + SPOT_MEMORY}
+    known = state.market.refused
+    refused = {key: one for key, one in known.items() if now < one.at + TRIES_MEMORY}
     if len(refused) != len(state.market.refused):
         state.market = state.market.replace(refused=refused)
 
@@ -251,6 +255,7 @@ def _times(state: NodepoolState) -> Iterable[tuple[datetime | None, str]]:
     for machine in state.machines.values():
         yield from _machine_times(state, machine)
     yield state.release_at, "release an empty node"
+    yield from ((at, "go on with a stand-in") for at in reseat_times(state))
     if state.asked is not None and state.machines:
         yield state.asked + LOOK_AGAIN, "ask the watch again"
     idle = idle_since(state)
@@ -263,8 +268,8 @@ def _market_times(state: NodepoolState) -> Iterable[tuple[datetime | None, str]]
     yield state.buy_after, "buy again after a machine that did not live for long"
     if state.market_trouble is not None:
         yield state.market_trouble.retry_at, "ask for prices again"
-    for refused in state.market.refused.values():
-        yield refused.at + SPOT_MEMORY, "try a refused offer again"
+    for time in refusal_times(state):
+        yield time, "try a refused offer again"
     if waiting_seats(state) and state.market.asked_at is not None:
         yield state.market.asked_at + PRICES_HOLD, "ask for new prices"
 

@@ -127,6 +127,8 @@ def _node(state: NodepoolState, machine: Machine) -> NodepoolNodeStatus:
         created_at=machine.created_at,
         ready_at=machine.ready_at,
         empty_since=machine.empty_since,
+        notice_at=node.notice_at,
+        notice_ends_at=node.notice_ends_at,
         message=trouble or node.message or machine.why or None,
         replicas=tuple(
             NodepoolReplicaStatus(

@@ -6,6 +6,7 @@ of one of its replicas. These functions change the one `NodepoolState` in place.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -260,6 +261,7 @@ def _placement(state: NodepoolState, seat: Seat) -> Placement:
         workload=next((work for work in machine.workloads if work.name == replica), None),
         usd_per_hour=_share_of_price(machine, seat.demand),
         must_go=is_closing(state) or machine.must_go,
+        ends_at=machine.node.notice_ends_at if draining else None,
         reason=why if draining else "",
     )
 
@@ -301,6 +303,14 @@ def tell_all_again(state: NodepoolState, *, now: datetime) -> None:
     """Have each customer told once more, as with each deadman probe."""
     for uid, customer in state.customers.items():
         state.customers[uid] = customer.replace(tell_due=now)
+
+
+def doubt_customers(state: NodepoolState, uids: Iterable[str], *, now: datetime) -> None:
+    """Have customers told something at once that may live no longer; that finds it out."""
+    for uid in uids:
+        customer = state.customers.get(uid)
+        if customer is not None:
+            state.customers[uid] = customer.replace(tell_due=now)
 
 
 def waiting_reason(state: NodepoolState) -> str:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from garrison.domain.resource_ids import deployment_workflow_id
 from garrison.models.deployment_state import DeploymentState, PoolTalk, Replica, Run, RunState
-from garrison.models.group import Node, WorkloadState
+from garrison.models.group import Node, WorkloadState, WorkloadStatus
 from garrison.models.placement import Demand, Placement, Placements, PlacementState, ReplicaDemand
 
 TELL_PAUSES = tuple(timedelta(seconds=seconds) for seconds in (5, 10, 20, 40))
@@ -316,9 +316,17 @@ def _take_placement(state: DeploymentState, pool: str, placement: Placement, now
         replica.id,
         run=run,
         placed=replica.placed or node is not None,
+        **_restarts_by_nodes(replica, placement.workload),
         waiting_since=None if has_place(replica) else replica.waiting_since or now,
         trouble=replica.trouble if run is not None or node is None else None,
     )
+
+
+def _restarts_by_nodes(replica: Replica, work: WorkloadStatus | None) -> dict[str, int]:
+    """Return a replica's count after what its node says; another process counts from 0 again."""
+    told = replica.node_restarts_seen if work is None else work.restarts
+    more = told if told < replica.node_restarts_seen else told - replica.node_restarts_seen
+    return {"node_restarts": replica.node_restarts + more, "node_restarts_seen": told}
 
 
 def _surviving(run: Run | None, placement: Placement, node: Node | None) -> Run | None:

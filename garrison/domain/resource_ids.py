@@ -16,6 +16,11 @@ def nodepool_workflow_id(compute_cluster: str, name: str) -> str:
     return f"nodepool/{compute_cluster.lower()}/{name.lower()}"
 
 
+def replica_prefix(deployment: str) -> str:
+    """Return what the ids of all replicas of a deployment begin with, whichever its life."""
+    return f"{deployment[:40].lower()}-"
+
+
 def deployment_workflow_id(name: str) -> str:
     """Return the id of the workflow that is a deployment."""
     return f"deployment/{name.lower()}"

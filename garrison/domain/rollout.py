@@ -6,7 +6,8 @@ made first, beyond the count if need be: one more than desired in a rollout, one
 or when it found no place for 5 minutes, so that the old one's place becomes free. One that does
 not answer serves nobody and is not waited for. Where a person decided that the node goes, as its
 nodepool is deleted or its limit lowered, all of them go after those 5 minutes, or at once where no
-nodepool is left that could take a successor.
+nodepool is left that could take a successor. Where the provider takes the node, they go half a
+minute before it does, so that their last requests can end.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from datetime import datetime, timedelta
 SURGE = 1
 SURGE_PATIENCE = timedelta(minutes=5)
 
+LAST_CALL = timedelta(seconds=30)
+"""How long before its node is taken a replica goes, whether its successor answers or not."""
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -28,6 +32,7 @@ class Member:
         ready: It answers.
         draining: Its node will go.
         doomed: A person decided that its node goes, which its staying on would only put off.
+        gone_at: When its node is taken, None where that is not known.
         waiting_since: Since when it has no node, None while it has one.
     """
 
@@ -37,6 +42,7 @@ class Member:
     ready: bool = False
     draining: bool = False
     doomed: bool = False
+    gone_at: datetime | None = None
     waiting_since: datetime | None = None
 
 
@@ -85,7 +91,8 @@ def plan_members(members: Sequence[Member], goal: Goal, *, now: datetime) -> Cha
     good = [member for member in good if member not in surplus]
     replaced = _replaced(old, good, goal)
     evicted = [member for member in _evicted(old, good, goal, now) if member not in replaced]
-    early = [] if replaced or evicted else _made_room(old, good, goal, now)
+    last = [m for m in old if _is_last_call(m, now) and m not in (*replaced, *evicted)]
+    early = [] if replaced or evicted or last else _made_room(old, good, goal, now)
     room = _limit(old, goal) - len(members) - goal.leaving
     return Changes(
         create=max(0, min(goal.desired - len(good), room)),
@@ -93,6 +100,7 @@ def plan_members(members: Sequence[Member], goal: Goal, *, now: datetime) -> Cha
             *((member.key, f"only {goal.desired} wanted") for member in surplus),
             *((member.key, _why_replaced(member)) for member in replaced),
             *((member.key, "its node must go") for member in evicted),
+            *((member.key, "its node is about to be taken") for member in last),
             *((member.key, "its successor finds no place") for member in early),
         ),
         again_at=_again_at(old, good, goal, now),
@@ -141,6 +149,10 @@ def _evicted(
     return [member for member in old if member.doomed and (late or goal.homeless)]
 
 
+def _is_last_call(member: Member, now: datetime) -> bool:
+    return member.gone_at is not None and now >= member.gone_at - LAST_CALL
+
+
 def _made_room(
     old: Sequence[Member], good: Sequence[Member], goal: Goal, now: datetime
 ) -> list[Member]:
@@ -162,7 +174,7 @@ def _waits_since(old: Sequence[Member], good: Sequence[Member]) -> datetime | No
 def _again_at(
     old: Sequence[Member], good: Sequence[Member], goal: Goal, now: datetime
 ) -> datetime | None:
+    times = [one.gone_at - LAST_CALL for one in old if one.gone_at is not None]
     since = _waits_since(old, good)
-    if since is None or now >= since + SURGE_PATIENCE:
-        return None
-    return since + SURGE_PATIENCE
+    times += [] if since is None else [since + SURGE_PATIENCE]
+    return min((time for time in times if time > now), default=None)

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from garrison.models.base import Message, Money
+from garrison.models.base import Message, Rate
 
 
 class ResourceNoun(StrEnum):
@@ -49,7 +49,7 @@ class ApplyStep(Message):
     action: ApplyAction
     differences: tuple[Difference, ...] = ()
     machines: int = 0
-    hourly_usd: Money | None = None
+    hourly_usd: Rate | None = None
     warnings: tuple[str, ...] = ()
     source: str | None = None
     uid: str | None = None

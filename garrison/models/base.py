@@ -7,11 +7,14 @@ Both are frozen and keep their input out of error messages, since it may hold a 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
+
+from garrison.models.money import show_usd
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"
 
@@ -38,8 +41,18 @@ Money = Annotated[Decimal, Field(allow_inf_nan=False)]
 """US dollars, exact; a decimal string in JSON."""
 
 
+Rate = Annotated[Money, PlainSerializer(show_usd, return_type=str, when_used="json")]
+"""US dollars an hour, exact; in JSON as people read it: `0.00`, `0.005`, `1.212`."""
+
+
 class Model(BaseModel):
-    """Strict value from a person."""
+    """Strict value from a person.
+
+    Attributes:
+        other_words: What people call a key elsewhere, and the key; only to name it to them.
+    """
+
+    other_words: ClassVar[Mapping[str, str]] = {}
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True

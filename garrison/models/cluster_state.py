@@ -81,6 +81,8 @@ class ClusterNode(Message):
         since: When its status was last seen to change.
         restarts: Restarts in place that Garrison ordered.
         started: Boot and command generation for which the workload was last started.
+        notice_at: When the provider gave notice that it will take the node, as the lists last
+            said; `notice_ends_at` is when it will, None where it does not say.
     """
 
     rank: int
@@ -99,6 +101,8 @@ class ClusterNode(Message):
     message: str | None = None
     workload: WorkloadStatus | None = None
     started: tuple[int, int] | None = None
+    notice_at: Time | None = None
+    notice_ends_at: Time | None = None
 
 
 class Purchase(Message):

@@ -7,7 +7,7 @@ from enum import IntEnum, StrEnum
 
 from pydantic import Field
 
-from garrison.models.base import Message, Money, Name, Seconds, Time
+from garrison.models.base import Message, Name, Rate, Seconds, Time
 from garrison.models.cluster_status import BlockedStatus, ErrorStatus
 from garrison.models.compute_cluster import PRIVATE
 from garrison.models.group import RestartPolicy, SshEndpoint
@@ -28,6 +28,61 @@ class SchedulingChoice(IntEnum):
     PREFER_ONDEMAND = 8
 
 
+class LoadKind(StrEnum):
+    """Who counts a deployment's requests.
+
+    `router`: Garrison's own. `prometheus`: a Prometheus server that scrapes the replicas.
+    `scrape`: Garrison asks the replicas themselves.
+    """
+
+    ROUTER = "router"
+    PROMETHEUS = "prometheus"
+    SCRAPE = "scrape"
+
+
+class LoadPreset(StrEnum):
+    """Servers whose metric names are known."""
+
+    VLLM = "vllm"
+    SGLANG = "sglang"
+    TGI = "tgi"
+    TRITON = "triton"
+    RAY_SERVE = "ray_serve"
+
+
+class LoadQueries(Message):
+    """Own PromQL, each giving one number over all replicas; over a preset's where both are given.
+
+    Attributes:
+        up: How many replicas the numbers are of; fewer than are ready means that they are partial.
+    """
+
+    running: str | None = None
+    queued: str | None = None
+    arrivals: str | None = None
+    completions: str | None = None
+    up: str | None = None
+
+
+class LoadConfig(Message):
+    """Where the load of a deployment is read.
+
+    Attributes:
+        preset: Which server it is; needed for `scrape`.
+        model: Value of the server's label for models or applications, None takes all.
+        job: Prometheus' own label `job` of the replicas, to tell how many were scraped.
+        path: Where replicas answer a scrape.
+        queries: For `prometheus`.
+    """
+
+    source: LoadKind = LoadKind.ROUTER
+    preset: LoadPreset | None = None
+    model: str | None = None
+    job: str | None = None
+    path: str = "/metrics"
+    queries: LoadQueries = LoadQueries()
+
+
 class AutoscaleConfig(Message):
     """How many replicas there may be, and how they follow the load.
 
@@ -46,6 +101,7 @@ class AutoscaleConfig(Message):
     hold_boots: float = Field(default=0, ge=0, allow_inf_nan=False)
     concurrency: int = Field(default=16, ge=1)
     disable_packing: bool = False
+    load: LoadConfig = LoadConfig()
 
 
 class HealthProbe(Message):
@@ -96,12 +152,17 @@ class DeploymentPool(Message):
 
 
 class DeploymentSpec(Message):
-    """What a deployment should be, its model already resolved to a template."""
+    """What a deployment should be, its model already resolved to a template.
+
+    Attributes:
+        drain_timeout: How long requests may go on at a replica that is to be stopped.
+    """
 
     id: Name
     description: str = ""
     template: ReplicaTemplate
     autoscale: AutoscaleConfig = AutoscaleConfig()
+    drain_timeout: Seconds = timedelta(seconds=30)
     scheduling_choice: SchedulingChoice = SchedulingChoice.PERFORMANCE
     nodepools: tuple[DeploymentPool, ...] = Field(min_length=1)
     visibility: int = PRIVATE
@@ -216,6 +277,10 @@ class DeploymentStatus(Message):
         desired: Replicas wanted now; `ready` of them answer.
         fixed: The count that `scale` holds, None under autoscaling.
         reason: Of the last change of `desired`, in words.
+        autoscaled: The load decides how many there are.
+        demand: Replicas that the load needs, in parts of one, as last told; None before.
+        load_source: Who counts the requests.
+        boot_seconds: From the wish for a replica until it was ready, as it lately was.
     """
 
     id: str
@@ -230,7 +295,11 @@ class DeploymentStatus(Message):
     ready: int = 0
     fixed: int | None = None
     reason: str = ""
-    hourly_usd: Money | None = None
+    autoscaled: bool = True
+    demand: float | None = None
+    load_source: LoadKind = LoadKind.ROUTER
+    boot_seconds: float | None = None
+    hourly_usd: Rate | None = None
     rollout: RolloutStatus = RolloutStatus()
     blocked: BlockedStatus | None = None
     last_error: ErrorStatus | None = None

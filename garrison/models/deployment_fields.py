@@ -5,11 +5,19 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from garrison.models.autoscale import PRESETS, AutoscalePreset
 from garrison.models.base import Model, Name
-from garrison.models.deployment import SchedulingChoice
+from garrison.models.cluster import Text
+from garrison.models.deployment import LoadKind, LoadPreset, SchedulingChoice
 from garrison.models.elastic_fields import (
     MAX_COUNT,
     ComputeClusterRef,
@@ -23,7 +31,8 @@ from garrison.models.elastic_fields import (
     check_unique,
     chosen,
 )
-from garrison.models.worker_file import TemplateFile
+from garrison.models.problems import shown, suggestion
+from garrison.models.worker_file import TemplateFile, url_path
 
 MAX_POOLS = 100
 
@@ -53,8 +62,95 @@ _PRESET_KNOBS: dict[str, dict[str, Any]] = {
     }
     for preset, knobs in PRESETS.items()
 }
+_SOURCE_WORDS = ", ".join(LoadKind)
+_SERVER_WORDS = ", ".join(LoadPreset)
+_MEANT_FOR: dict[str, tuple[LoadKind, ...]] = {
+    "preset": (LoadKind.PROMETHEUS, LoadKind.SCRAPE),
+    "model": (LoadKind.PROMETHEUS, LoadKind.SCRAPE),
+    "job": (LoadKind.PROMETHEUS,),
+    "path": (LoadKind.SCRAPE,),
+    "queries": (LoadKind.PROMETHEUS,),
+}
+_NEEDED = ("running", "queued", "arrivals")
+
+
+def _server(value: Any) -> Any:
+    name = value.strip().casefold().replace("-", "_") if isinstance(value, str) else value
+    if name in set(LoadPreset):
+        return LoadPreset(name)
+    but = f"{shown(value)} is not known; " if isinstance(value, str) else ""
+    raise ValueError(f"{but}{suggestion(str(value), [str(one) for one in LoadPreset])}")
+
+
+Source = Annotated[
+    LoadKind, chosen({str(one): one for one in LoadKind}, f"one of: {_SOURCE_WORDS}")
+]
+Server = Annotated[LoadPreset, BeforeValidator(_server)]
+Label = Annotated[Text, Field(pattern=r"^\P{Cc}*$")]
+Query = Annotated[str, Field(min_length=1, max_length=4000)]
 ModelPart = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,128}$")]
 """Of a model's name `user/app/model`."""
+
+
+class LoadQueriesBlock(Model):
+    """Own PromQL, each giving one number or one for each replica."""
+
+    running: Query | None = None
+    queued: Query | None = None
+    arrivals: Query | None = None
+    completions: Query | None = None
+    up: Query | None = None
+
+    def named(self) -> dict[str, str]:
+        """Return those that are given."""
+        return self.model_dump(exclude_none=True)
+
+
+class LoadBlock(Model):
+    """Who counts a deployment's requests; `source` alone is Garrison's router."""
+
+    source: Source = LoadKind.ROUTER
+    preset: Server | None = None
+    model: Label | None = None
+    job: Label | None = None
+    path: Annotated[str, AfterValidator(url_path)] = "/metrics"
+    queries: LoadQueriesBlock = LoadQueriesBlock()
+
+    @field_validator("preset", "model", "job", "path", "queries")
+    @classmethod
+    def _of_source(cls, value: Any, info: ValidationInfo) -> Any:
+        name = info.field_name or ""
+        source, wanted = info.data.get("source"), _MEANT_FOR[name]
+        is_given = value != cls.model_fields[name].get_default()
+        if is_given and source is not None and source not in wanted:
+            raise ValueError(f"is for source {' or '.join(wanted)}, not {source}")
+        return value
+
+    @field_validator("model")
+    @classmethod
+    def _has_label(cls, value: str | None, info: ValidationInfo) -> str | None:
+        preset = info.data.get("preset")
+        if value is not None and preset is LoadPreset.TGI:
+            raise ValueError("means nothing to tgi, whose metrics name no model; give a `job`")
+        if value is not None and preset is None and "preset" in info.data:
+            raise ValueError("needs a `preset`, which says what its label is called")
+        return value
+
+    @model_validator(mode="after")
+    def _tells_the_load(self) -> Self:
+        if self.source is LoadKind.SCRAPE and self.preset is None:
+            raise ValueError(f"needs a `preset` to be scraped: {_SERVER_WORDS}")
+        missing = [name for name in _NEEDED if name not in self.queries.named()]
+        if self.source is LoadKind.PROMETHEUS and self.preset is None and missing:
+            raise ValueError(
+                f"needs a `preset` ({_SERVER_WORDS}), or own `queries`: {', '.join(missing)}"
+            )
+        return self
+
+    def is_blind_to_parts(self) -> bool:
+        """Whether a scrape of some replicas only may pass for less traffic."""
+        own = self.queries.named()
+        return self.job is None and "up" not in own and any(name in own for name in _NEEDED)
 
 
 class AutoscaleBlock(Model):
@@ -75,6 +171,7 @@ class AutoscaleBlock(Model):
     concurrency: int = Field(default=16, ge=1, le=MAX_COUNT)
     disable_packing: bool | None = None
     enable_packing: bool | None = None
+    load: LoadBlock = LoadBlock()
 
     @model_validator(mode="before")
     @classmethod
@@ -226,6 +323,7 @@ class DeploymentBlock(Model):
     worker: WorkerBlock
     autoscale_config: AutoscaleBlock = AutoscaleBlock()
     scheduling_choice: Choice = None
+    drain_timeout_seconds: int = Field(default=30, ge=0, le=86_400)
     nodepools: Annotated[tuple[NodepoolRef, ...] | None, Some] = Field(
         default=None, max_length=MAX_POOLS
     )
@@ -265,6 +363,15 @@ class DeploymentBlock(Model):
     def _enabled(cls, value: Any) -> Any:
         if isinstance(value, str) and value.casefold() in ("1", "disabled"):
             raise ValueError("cannot be DISABLED in a file; use `garrison deployment disable`")
+        return value
+
+    @field_validator("autoscale_config")
+    @classmethod
+    def _can_be_scraped(cls, value: AutoscaleBlock, info: ValidationInfo) -> AutoscaleBlock:
+        worker = info.data.get("worker")
+        is_scraped = value.load.source is LoadKind.SCRAPE
+        if is_scraped and worker is not None and worker.model is None and worker.port is None:
+            raise ValueError("load.source scrape needs the `port` of the worker, to ask at")
         return value
 
     @model_validator(mode="after")

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 
 from garrison.models.base import Message, Seconds, Time
 from garrison.models.cluster_state import Blocked, Failure
-from garrison.models.deployment import DeploymentSpec, ReplicaState, ReplicaTemplate
+from garrison.models.deployment import DeploymentSpec, LoadKind, ReplicaState, ReplicaTemplate
 from garrison.models.nodepool import PoolEvent
 from garrison.models.placement import Placement, PoolSummary, ReplicaDemand
 
@@ -62,6 +62,8 @@ class Replica(Message):
         placed: It was on a node once; then it never moves to another pool.
         run: Its process, as far as this deployment started one that can still be there.
         starts: How often it was started, in any boot.
+        node_restarts: How often nodes started its processes again by themselves, all its
+            processes together; `node_restarts_seen` is what was last told of the present one.
         restarted_at: The times in the last hour when it was started again after a failure.
         waiting_since: Since when it has no place, None while it has one.
         left: Full pools that it moved away from, and from when on it may go back.
@@ -80,6 +82,8 @@ class Replica(Message):
     run: Run | None = None
     starts: int = 0
     restarts: int = 0
+    node_restarts: int = 0
+    node_restarts_seen: int = 0
     restarted_at: tuple[Time, ...] = ()
     waiting_since: Time | None = None
     left: dict[str, Time] = Field(default_factory=dict)
@@ -140,7 +144,14 @@ class DeploymentState(Message):
         revision: Of the template; `templates` has those of all revisions that replicas run.
         fixed: The count that `scale` holds, `fixed_by` whose word it is.
         target: What autoscaling wants, None while nothing has decided; `target_reason` says why.
+        demand: What the load needed when that was decided, in replicas and parts of one.
+        wish: Rises when a person or a router says what is wanted; what the load asked for before
+            is dropped.
+        boot: From the wish for a replica until it is ready, as it lately was.
         desired: Replicas wanted, as last decided; `reason` says why.
+        sources: Who was ever to count its requests.
+        view: Digest of what routers and the watch of the load are told; `version` is its number,
+            `published` that of the newest that they were told.
         changed: What a person last changed, in words.
         replicas: By id.
         next_replica: Number of the next one; used once.
@@ -167,8 +178,15 @@ class DeploymentState(Message):
     fixed_by: str = ""
     target: int | None = None
     target_reason: str = ""
+    demand: float | None = None
+    wish: int = 0
+    boot: Seconds | None = None
     desired: int = 0
     reason: str = ""
+    sources: tuple[LoadKind, ...] = ()
+    view: str = ""
+    version: int = 0
+    published: int = 0
     replicas: dict[str, Replica] = Field(default_factory=dict)
     next_replica: int = 1
     pools: dict[str, PoolTalk] = Field(default_factory=dict)
@@ -212,11 +230,21 @@ class ReplicaEndpoint(Message):
 
 
 class DeploymentEndpoints(Message):
-    """What the query `endpoints` answers."""
+    """What the query `endpoints` answers, and what routers are told.
+
+    Attributes:
+        created_at: Of the life; what is said of a later one replaces what is known.
+        version: Rises with each change within a life; an older one than known is dropped.
+        wakeable: A request would bring replicas; `reason` says why there are none, or so few.
+    """
 
     id: str
     uid: str
+    created_at: Time | None = None
+    version: int = 0
     enabled: bool
     desired: int
     generation: int
+    wakeable: bool = True
+    reason: str = ""
     replicas: tuple[ReplicaEndpoint, ...] = ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     BeforeValidator,
@@ -153,6 +153,17 @@ class ComputeInfoBlock(Model):
         accelerator_memory: Of each single accelerator.
     """
 
+    other_words: ClassVar[Mapping[str, str]] = {
+        "gpu": "num_accelerators",
+        "gpus": "num_accelerators",
+        "num_gpus": "num_accelerators",
+        "accelerators": "num_accelerators",
+        "gpu_memory": "accelerator_memory",
+        "gpu_type": "accelerator_type",
+        "cpu": "cpu_limit",
+        "memory": "cpu_memory",
+    }
+
     cpu_limit: Cores = 0
     cpu_memory: Bytes = 0
     num_accelerators: int | None = Field(default=None, ge=0, le=MAX_ACCELERATORS)
@@ -209,6 +220,8 @@ class NodepoolBlock(Model):
     min_instances: Count = 0
     max_instances: Count = 1
     warm_instances: Count = 0
+    on_demand_base: Count = 0
+    on_demand_fallback: bool = False
     max_price_per_hour: Decimal | None = Field(default=None, gt=0, allow_inf_nan=False)
     release_after_seconds: WholeSeconds = 300
     ssh_keys: tuple[PublicKey, ...] = Field(default=(), max_length=100)
@@ -234,7 +247,15 @@ class NodepoolBlock(Model):
     def _above_min(cls, value: int, info: ValidationInfo) -> int:
         return at_least(value, "min_instances", info)
 
-    @field_validator("warm_instances")
+    @field_validator("on_demand_base", "on_demand_fallback")
+    @classmethod
+    def _beside_spot(cls, value: int, info: ValidationInfo) -> int:
+        block = info.data.get("node_capacity_type")
+        if value and block is not None and len(set(block.capacity_types)) < 2:
+            raise ValueError("needs both capacity types, [1, 2]; add the other or leave this out")
+        return value
+
+    @field_validator("warm_instances", "on_demand_base")
     @classmethod
     def _within_max(cls, value: int, info: ValidationInfo) -> int:
         most = info.data.get("max_instances")

@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from pydantic import Field
 
-from garrison.errors import ModelNotConfigured, Problem
-from garrison.models.base import Message, Model, Name
+from garrison.errors import InvalidSpec, ModelNotConfigured, Problem
+from garrison.models.base import Message, Model, Name, Seconds
 from garrison.models.cluster import PLAIN_PREFIX, SEALED_PREFIX, SECRET_PREFIX, ClusterSpec
 from garrison.models.cluster_file import read_cluster_file
 from garrison.models.compute_cluster import PRIVATE, ComputeClusterSpec
@@ -24,6 +24,8 @@ from garrison.models.deployment import (
     AutoscaleConfig,
     DeploymentPool,
     DeploymentSpec,
+    LoadConfig,
+    LoadKind,
     ReplicaTemplate,
     SchedulingChoice,
 )
@@ -79,9 +81,16 @@ class DeploymentFile(Message):
     model: str | None = None
     model_version: str | None = None
     autoscale: AutoscaleConfig = AutoscaleConfig()
+    drain_timeout: Seconds = timedelta(seconds=30)
     scheduling_choice: SchedulingChoice = SchedulingChoice.PERFORMANCE
     nodepools: tuple[DeploymentPool, ...] = Field(min_length=1)
     visibility: int = PRIVATE
+
+    @classmethod
+    def of(cls, spec: DeploymentSpec) -> DeploymentFile:
+        """Return the file of a deployment whose template is known."""
+        fields = cls.model_fields.keys() & type(spec).model_fields.keys()
+        return cls(**{name: getattr(spec, name) for name in fields})
 
     def spec(self, template: ReplicaTemplate) -> DeploymentSpec:
         """Return what the deployment should be, running a template."""
@@ -163,6 +172,8 @@ def read_nodepool_file(
         min_instances=block.min_instances,
         max_instances=block.max_instances,
         warm_instances=block.warm_instances,
+        on_demand_base=block.on_demand_base,
+        on_demand_fallback=block.on_demand_fallback,
         max_usd_per_hour=block.max_price_per_hour,
         release_after=timedelta(seconds=block.release_after_seconds),
         visibility=_visibility(reading, block.visibility),
@@ -204,6 +215,7 @@ def read_deployment_file(
         model=None if model is None else model.full_name(),
         model_version=None if version is None else version.id,
         autoscale=_autoscale(block.autoscale_config),
+        drain_timeout=timedelta(seconds=block.drain_timeout_seconds),
         scheduling_choice=block.scheduling_choice or SchedulingChoice.PERFORMANCE,
         nodepools=_pools(block),
         visibility=_visibility(reading, block.visibility),
@@ -241,6 +253,7 @@ def resolve(file: DeploymentFile, models: Mapping[str, TemplateFile]) -> Deploym
 
     Raises:
         ModelNotConfigured: No entry matches; the nearest is in the message.
+        InvalidSpec: The load is to be scraped, and the entry has no port.
     """
     if file.template is not None:
         return file.spec(file.template)
@@ -252,6 +265,11 @@ def resolve(file: DeploymentFile, models: Mapping[str, TemplateFile]) -> Deploym
             f"add it to `models:` in the workers' garrison.yaml, with an image or a command"
         )
     template = models[key].template()
+    if template.port is None and file.autoscale.load.source is LoadKind.SCRAPE:
+        raise InvalidSpec(
+            f"load.source scrape needs a port to ask at, and model {shown(name)} has none; "
+            f"add `port` to {shown(key)} of `models:` in the workers' garrison.yaml"
+        )
     told = {"GARRISON_MODEL": name, "GARRISON_MODEL_ID": name.rpartition("/")[2]}
     if file.model_version is not None:
         told["GARRISON_MODEL_VERSION"] = file.model_version
@@ -311,6 +329,7 @@ def _autoscale(block: AutoscaleBlock) -> AutoscaleConfig:
         hold_boots=block.hold_boots,
         concurrency=block.concurrency,
         disable_packing=apart,
+        load=LoadConfig.model_validate(block.load.model_dump()),
     )
 
 
@@ -364,3 +383,10 @@ def _warn_of_guesses(reading: Reading, block: DeploymentBlock) -> None:
     if packed is not None:
         message = f"is an old name; read as disable_packing: {str(not packed).lower()}"
         reading.warn(("autoscale_config", "enable_packing"), message)
+    load = block.autoscale_config.load
+    if load.source is not LoadKind.ROUTER and block.autoscale_config.min_replicas == 0:
+        message = "nobody counts at zero replicas, where only a request to the router starts one"
+        reading.warn(("autoscale_config", "load", "source"), message)
+    if load.is_blind_to_parts():
+        message = "without `up` or a `job` nobody can tell a replica not scraped from less traffic"
+        reading.warn(("autoscale_config", "load", "queries"), message)

@@ -9,8 +9,9 @@ from decimal import Decimal
 
 from pydantic import Field
 
-from garrison.models.base import Message, Money, Time
+from garrison.models.base import Message, Rate, Time
 from garrison.models.compute_cluster import PRIVATE
+from garrison.models.deployment import ReplicaStatus
 from garrison.models.nodepool import NodepoolNodeStatus
 from garrison.models.offer import CapacityType
 
@@ -33,7 +34,7 @@ class ComputeClusterRow(Message):
     owner: str = ""
     created_at: Time | None = None
     nodepools: tuple[str, ...] = ()
-    hourly_usd: Money | None = None
+    hourly_usd: Rate | None = None
 
 
 class NodepoolRow(Message):
@@ -63,7 +64,7 @@ class NodepoolRow(Message):
     ready: int = 0
     nodes: int = 0
     pending: int = 0
-    hourly_usd: Money | None = None
+    hourly_usd: Rate | None = None
     reason: str = ""
     owner: str = ""
     created_at: Time | None = None
@@ -91,7 +92,7 @@ class DeploymentRow(Message):
     fixed: int | None = None
     revision: int = 1
     rollout: str = "done"
-    hourly_usd: Money | None = None
+    hourly_usd: Rate | None = None
     reason: str = ""
     owner: str = ""
     created_at: Time | None = None
@@ -105,7 +106,7 @@ class NodepoolBranch(Message):
     desired: int = 0
     ready: int = 0
     pending: int = 0
-    hourly_usd: Money | None = None
+    hourly_usd: Rate | None = None
     nodes: tuple[NodepoolNodeStatus, ...] = ()
 
 
@@ -121,8 +122,39 @@ class ComputeClusterBranch(Message):
     phase: str | None = None
     provider: str | None = None
     region: str | None = None
-    hourly_usd: Money | None = None
+    hourly_usd: Rate | None = None
     nodepools: tuple[NodepoolBranch, ...] = ()
+
+
+class DeploymentLoss(Message):
+    """A deployment that loses nodepools.
+
+    Attributes:
+        replicas: Those that lose their places.
+        nodepools: What it has left, where they move to; without any they wait.
+    """
+
+    id: str
+    replicas: tuple[str, ...] = ()
+    nodepools: tuple[str, ...] = ()
+
+
+class DeletePreview(Message):
+    """What goes with a resource that is deleted.
+
+    Attributes:
+        uid: Of the life that was looked at, None where there is none.
+        nodepools: With their machines, which are given back.
+        deployments: Those that lose nodepools; only named here, they stay.
+        replicas: Of a deployment; they are stopped.
+        hourly_usd: What all of it costs an hour, None where a price is not known.
+    """
+
+    uid: str | None = None
+    nodepools: tuple[NodepoolBranch, ...] = ()
+    deployments: tuple[DeploymentLoss, ...] = ()
+    replicas: tuple[ReplicaStatus, ...] = ()
+    hourly_usd: Rate | None = Field(default=Decimal(0))
 
 
 class ResourceTree(Message):
@@ -133,4 +165,4 @@ class ResourceTree(Message):
     """
 
     compute_clusters: tuple[ComputeClusterBranch, ...] = ()
-    hourly_usd: Money | None = Field(default=Decimal(0))
+    hourly_usd: Rate | None = Field(default=Decimal(0))

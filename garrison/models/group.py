@@ -75,6 +75,8 @@ class Node(Message):
         workloads: What runs on it, None where listing does not tell.
         failure: The code of a failed start, `insufficient_capacity` say.
         message: The provider's own words.
+        notice_at: When the provider gave notice that it will take the machine; None if it did not.
+        notice_ends_at: When it will take it, None where it does not say.
     """
 
     rank: int
@@ -88,6 +90,8 @@ class Node(Message):
     workloads: tuple[WorkloadStatus, ...] | None = None
     failure: ErrorCode | None = None
     message: str | None = None
+    notice_at: Time | None = None
+    notice_ends_at: Time | None = None
 
 
 class Group(Message):
@@ -176,11 +180,13 @@ class LogChunk(Message):
         data: Bytes exactly as the workload wrote them.
         offset: Where `data` begins.
         ended: The workload has ended and `data` reaches the end of its log.
+        saved: It is a copy that was made before the workload or its machine went.
     """
 
     offset: int
     data: bytes
     ended: bool = False
+    saved: bool = False
 
     @property
     def next_offset(self) -> int:

@@ -8,10 +8,11 @@ from enum import StrEnum
 from pydantic import Field
 
 from garrison.errors import ErrorCode
-from garrison.models.base import Message, Money, Name, Seconds, Time
+from garrison.models.base import Message, Name, Rate, Seconds, Time
+from garrison.models.cluster_messages import DeleteRequest
 from garrison.models.cluster_status import BlockedStatus, ErrorStatus, SshStatus
 from garrison.models.compute_cluster import PRIVATE
-from garrison.models.group import NodeStatus
+from garrison.models.group import Node, NodeStatus
 from garrison.models.offer import CapacityType, Offer
 from garrison.models.resources import Resources
 
@@ -38,6 +39,9 @@ class NodepoolSpec(Message):
         max_instances: Never passed by requested, starting, running and terminating machines
             together; 0 disables the pool.
         warm_instances: Empty machines kept ready, within `max_instances`.
+        on_demand_base: How many of its machines are on demand, where both capacity types are.
+        on_demand_fallback: While spot machines that are wanted are not ready, others on demand
+            stand in for them.
         max_usd_per_hour: The most that one machine may cost an hour, None for no limit.
         release_after: How long a machine stays empty before it is given back.
         ssh_keys: OpenSSH public keys that may log in to its nodes.
@@ -51,7 +55,9 @@ class NodepoolSpec(Message):
     min_instances: int = Field(default=0, ge=0)
     max_instances: int = Field(default=1, ge=0)
     warm_instances: int = Field(default=0, ge=0)
-    max_usd_per_hour: Money | None = None
+    on_demand_base: int = Field(default=0, ge=0)
+    on_demand_fallback: bool = False
+    max_usd_per_hour: Rate | None = None
     release_after: Seconds = timedelta(minutes=5)
     visibility: int = PRIVATE
     ssh_keys: tuple[str, ...] = ()
@@ -106,6 +112,19 @@ class PoolOffersAnswer(Message):
     unknown_types: tuple[str, ...] = ()
 
 
+class MachineDeletion(Message):
+    """Delete one machine by its token (activity `delete_machine`).
+
+    Attributes:
+        node: As it was last reached, None where nothing can run on it.
+        replicas: What still runs there, as its deployment did not stop it: whose logs are saved.
+    """
+
+    request: DeleteRequest
+    node: Node | None = None
+    replicas: tuple[str, ...] = ()
+
+
 class NodepoolReplicaStatus(Message):
     """A replica on one of a pool's nodes."""
 
@@ -123,6 +142,7 @@ class NodepoolNodeStatus(Message):
         capacity_type: As bought; `fallback` is the code of the refusal after which it was bought
             instead of spot.
         empty_since: None while a replica is on it.
+        notice_at: When the provider said that it will take it, at `notice_ends_at`.
     """
 
     name: str
@@ -133,12 +153,14 @@ class NodepoolNodeStatus(Message):
     zone: str | None = None
     capacity_type: CapacityType
     fallback: ErrorCode | None = None
-    usd_per_hour: Money | None = None
+    usd_per_hour: Rate | None = None
     private_address: str | None = None
     ssh: SshStatus | None = None
     created_at: Time
     ready_at: Time | None = None
     empty_since: Time | None = None
+    notice_at: Time | None = None
+    notice_ends_at: Time | None = None
     message: str | None = None
     replicas: tuple[NodepoolReplicaStatus, ...] = ()
 
@@ -186,7 +208,7 @@ class NodepoolStatus(Message):
     desired: int = 0
     ready: int = 0
     pending: int = 0
-    hourly_usd: Money | None = None
+    hourly_usd: Rate | None = None
     blocked: BlockedStatus | None = None
     last_error: ErrorStatus | None = None
     warning: str | None = None

@@ -43,6 +43,8 @@ class Machine(Message):
         why: Of its draining or its end, in words.
         must_go: It drains by a person's decision, also where its replicas find no other place.
         trouble: What our calls about it fail with.
+        successors: Under notice: the machines ordered for its replicas, none where others have
+            the room; None while there is no room for them.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Machine(Message):
     why: str = ""
     must_go: bool = False
     trouble: Blocked | None = None
+    successors: tuple[str, ...] | None = None
 
 
 class Seat(Message):
@@ -73,6 +76,7 @@ class Seat(Message):
         machine: None while there is none.
         lost: Its last machine is gone, and it was not placed since.
         reason: Why it has no machine, in words.
+        since: Since when it waits for a machine that is up, None while it has one.
     """
 
     demand: ReplicaDemand
@@ -81,6 +85,7 @@ class Seat(Message):
     port: int | None = None
     lost: bool = False
     reason: str = ""
+    since: Time | None = None
 
 
 class Customer(Message):
@@ -108,11 +113,16 @@ class Customer(Message):
 
 
 class RefusedOffer(Message):
-    """An offer that the provider refused a short while ago."""
+    """An offer that the provider refused a short while ago.
+
+    Attributes:
+        tries: How often in a row it was tried in vain.
+    """
 
     at: Time
     code: ErrorCode
     message: str
+    tries: int = 1
 
 
 class PoolMarket(Message):

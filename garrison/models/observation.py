@@ -19,6 +19,8 @@ class Observation(Message):
         groups: Every group under this uid; empty means the list was complete and had none.
         confirmed: False in the first pass that shows so many bad nodes at once that the fault may
             be the provider's or ours; no recovery starts on it.
+        gone: Deployments by uid that a nodepool has seats for and that were not seen to run; it
+            finds out by telling them something.
     """
 
     owner: str
@@ -27,6 +29,7 @@ class Observation(Message):
     begun_at: Time
     groups: tuple[Group, ...] = ()
     confirmed: bool = True
+    gone: tuple[str, ...] = ()
 
 
 class WatchAsk(Message):

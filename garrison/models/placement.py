@@ -9,7 +9,7 @@ from __future__ import annotations
 from decimal import Decimal
 from enum import StrEnum
 
-from garrison.models.base import Message, Money
+from garrison.models.base import Message, Money, Time
 from garrison.models.group import Node, WorkloadStatus
 from garrison.models.offer import CapacityType
 from garrison.models.resources import Resources
@@ -83,6 +83,7 @@ class Placement(Message):
         coming: A machine that is kept for it is on its way; it need not look elsewhere.
         must_go: A person decided that the node goes (the pool is deleted, its limit was lowered),
             so `draining` ends though no successor finds a place.
+        ends_at: When its provider takes the node, as it said in a notice.
     """
 
     replica: str
@@ -96,6 +97,7 @@ class Placement(Message):
     reason: str = ""
     coming: bool = False
     must_go: bool = False
+    ends_at: Time | None = None
 
 
 class PoolSummary(Message):

@@ -177,7 +177,7 @@ _BOUNDS = {
 def _message(entry: dict[str, Any], loc: KeyPath, model: type[BaseModel], *, hidden: bool) -> str:
     kind, value = str(entry["type"]), entry.get("input")
     if kind == "extra_forbidden":
-        return f"is not a known key; {suggestion(str(loc[-1]), _keys_at(model, loc[:-1]))}"
+        return f"is not a known key; {_meant(str(loc[-1]), _model_at(model, loc[:-1]))}"
     if value is None and kind != "missing":
         return "is empty; give a value or remove the key"
     if kind in _FIXED:
@@ -241,16 +241,25 @@ def _not(value: object, *, hidden: bool) -> str:
     return f", not {shown(value)}" if scalar and not hidden else ""
 
 
-def _keys_at(model: type[BaseModel], loc: KeyPath) -> list[str]:
+def _meant(key: str, model: type[BaseModel] | None) -> str:
+    """Return which key was probably meant: what means the same, else what looks alike."""
+    if model is None:
+        return suggestion(key, ())
+    other_words: Mapping[str, str] = getattr(model, "other_words", {})
+    same = other_words.get(key.lower().replace("-", "_"))
+    return suggestion(key, model.model_fields) if same is None else f"did you mean {same!r}?"
+
+
+def _model_at(model: type[BaseModel], loc: KeyPath) -> type[BaseModel] | None:
     current = model
     for part in loc:
         field = current.model_fields.get(str(part))
         # A part that is no field is a key or position inside a map or list of models.
         inner = _model_in(field.annotation) if field is not None else current
         if inner is None:
-            return []
+            return None
         current = inner
-    return list(current.model_fields)
+    return current
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

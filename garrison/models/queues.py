@@ -9,6 +9,10 @@ WATCH_QUEUE = "watch"
 """The long-running observers of providers."""
 
 
+LOAD_QUEUE = "load"
+"""The long-running observers of deployments' traffic."""
+
+
 def provider_queue(provider: str) -> str:
     """Return the task queue of a provider's rate-limited and SSH calls."""
     return f"provider-{provider}"

@@ -76,11 +76,12 @@ class ReadReplicaLogRequest(Message):
     """Read part of a replica's log (activity `read_replica_log`).
 
     Attributes:
+        node: None where only a saved log is left.
         offset: A negative one counts from the end.
     """
 
     provider: str
     replica: str
-    node: Node
+    node: Node | None = None
     offset: int = 0
     limit: int = 65_536

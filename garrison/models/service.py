@@ -64,6 +64,7 @@ class Check(Message):
         detail: What was found.
         remedy: What to do about it, None when nothing is to be done.
         unreachable: The service does not answer, so that nothing more can be asked.
+        invalid: What a person set cannot be.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Check(Message):
     detail: str
     remedy: str | None = None
     unreachable: bool = Field(default=False, exclude=True)
+    invalid: bool = Field(default=False, exclude=True)
 
 
 def ok(name: str, detail: str) -> Check:
@@ -83,7 +85,9 @@ def note(name: str, detail: str, remedy: str | None = None) -> Check:
     return Check(name=name, status=CheckStatus.NOTE, detail=detail, remedy=remedy)
 
 
-def fail(name: str, detail: str, remedy: str, *, unreachable: bool = False) -> Check:
+def fail(
+    name: str, detail: str, remedy: str, *, unreachable: bool = False, invalid: bool = False
+) -> Check:
     """Return a check that did not pass."""
     return Check(
         name=name,
@@ -91,4 +95,5 @@ def fail(name: str, detail: str, remedy: str, *, unreachable: bool = False) -> C
         detail=detail,
         remedy=remedy,
         unreachable=unreachable,
+        invalid=invalid,
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
     AfterValidator,
@@ -38,7 +39,8 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-def _path(value: str) -> str:
+def url_path(value: str) -> str:
+    """Return a path of an address, refusing what is none."""
     if not _PATH.fullmatch(value):
         raise ValueError(f"must be a path such as /health, not {shown(value)}")
     return value
@@ -62,6 +64,20 @@ class ResourcesFile(Model):
     Attributes:
         accelerator_memory: Of each single accelerator.
     """
+
+    other_words: ClassVar[Mapping[str, str]] = {
+        "gpu": "accelerators",
+        "gpus": "accelerators",
+        "num_gpus": "accelerators",
+        "num_accelerators": "accelerators",
+        "gpu_memory": "accelerator_memory",
+        "vram": "accelerator_memory",
+        "gpu_type": "accelerator_type",
+        "cores": "cpu",
+        "cpu_limit": "cpu",
+        "ram": "memory",
+        "cpu_memory": "memory",
+    }
 
     cpu: Cores = 0
     memory: Bytes = 0
@@ -90,7 +106,7 @@ class ResourcesFile(Model):
 class HealthFile(Model):
     """When a replica counts as ready; times in seconds."""
 
-    path: Annotated[str, AfterValidator(_path)] | None = None
+    path: Annotated[str, AfterValidator(url_path)] | None = None
     start_timeout: float = Field(default=600, ge=1, le=86_400, allow_inf_nan=False)
     interval: float = Field(default=1, ge=0.1, le=3600, allow_inf_nan=False)
     timeout: float = Field(default=5, ge=0.1, le=300, allow_inf_nan=False)

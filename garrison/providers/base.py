@@ -161,7 +161,8 @@ class Provider(Protocol):
         """Return everything this installation owns: complete, or an error.
 
         Terminated nodes may be listed for a while. The list may be late by `facts.settle`.
-        A node whose state the provider cannot tell is listed as `unknown`.
+        A node whose state the provider cannot tell is listed as `unknown`. One that it said it
+        will take has `notice_at` from then on, and goes on running until it is taken.
 
         Raises:
             ProviderUnreachable, TooManyRequests, ProviderAuth, ProviderError: No answer. That

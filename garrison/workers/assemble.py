@@ -12,13 +12,13 @@ from typing import Any
 import asyncssh
 
 from garrison.catalog.loader import load_offers
-from garrison.errors import InvalidSpec, Problem, Unsupported
+from garrison.errors import InvalidSpec
 from garrison.models.offer import Offer
 from garrison.models.problems import shown
-from garrison.models.queues import TASK_QUEUE, WATCH_QUEUE, provider_queue
+from garrison.models.queues import LOAD_QUEUE, TASK_QUEUE, WATCH_QUEUE, provider_queue
 from garrison.private_files import create_once
 from garrison.providers.base import Provider
-from garrison.providers.local.provider import REGION, LocalProvider
+from garrison.providers.local.provider import LocalProvider
 from garrison.providers.simulated.provider import SimulatedProvider
 from garrison.sealing import load_or_create_key_pair, open_env
 from garrison.settings import (
@@ -40,11 +40,8 @@ def build_parts(settings: Settings, queues: Iterable[str] | None = None) -> Part
         queues: Which queues to serve, None for all.
 
     Raises:
-        InvalidSpec: The data directory cannot be used, a key is damaged, a queue or a setting
-            does not exist.
-        Unsupported: A provider is configured whose adapter this version does not have.
+        InvalidSpec: The data directory cannot be used, a key is damaged, a queue does not exist.
     """
-    _check_providers(settings)
     served = None if queues is None else _known_queues(settings, queues)
     prepare_data_dir(settings.data_dir)
     installation = installation_id(settings, create=True)
@@ -65,6 +62,8 @@ def build_parts(settings: Settings, queues: Iterable[str] | None = None) -> Part
         queues=served,
         installation=installation,
         provider_for=lambda name, other: _opened(adapter, name, other),
+        routers=settings.router.reached_at,
+        router_token=settings.router_token.get_secret_value() if settings.router_token else None,
     )
 
 
@@ -85,7 +84,7 @@ async def _opened(
 def queue_names(settings: Settings) -> tuple[str, ...]:
     """Return every task queue that workers of these settings can serve."""
     providers = (provider_queue(name) for name in settings.providers)
-    return (TASK_QUEUE, WATCH_QUEUE, *providers)
+    return (TASK_QUEUE, WATCH_QUEUE, LOAD_QUEUE, *providers)
 
 
 def load_or_create_ssh_key(data_dir: Path) -> asyncssh.SSHKey:
@@ -110,38 +109,6 @@ def load_or_create_ssh_key(data_dir: Path) -> asyncssh.SSHKey:
         raise InvalidSpec(f"{path} does not hold a usable SSH key: {error}") from None
     create_once(path.with_suffix(".pub"), key.export_public_key().decode())
     return key
-
-
-def _check_providers(settings: Settings) -> None:
-    absent = [
-        f"{name} ({chosen.type})"
-        for name, chosen in settings.providers.items()
-        if chosen.type not in _ADAPTERS
-    ]
-    if absent:
-        raise Unsupported(
-            f"this version has no adapter for the configured providers {', '.join(absent)}; "
-            f"it has {', '.join(_ADAPTERS)}"
-        )
-    problems = tuple(
-        problem
-        for name, chosen in settings.providers.items()
-        if chosen.type is ProviderType.LOCAL
-        for problem in _local_problems(f"providers.{name}", chosen)
-    )
-    if problems:
-        source = str(settings.config) if settings.config else None
-        raise InvalidSpec("is not valid", problems=problems, source=source)
-
-
-def _local_problems(path: str, chosen: ProviderSettings) -> list[Problem]:
-    problems = []
-    if chosen.regions not in ((), (REGION,)):
-        problems.append(Problem(f"{path}.regions", f"there is one region, {REGION}"))
-    for name in ("start_timeout", "calls_per_second"):
-        if getattr(chosen, name) is not None:
-            problems.append(Problem(f"{path}.{name}", "cannot be set for a provider of type local"))
-    return problems
 
 
 def _known_queues(settings: Settings, queues: Iterable[str]) -> frozenset[str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from temporalio.client import Client
@@ -18,6 +19,8 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from garrison.activities.heartbeat import BEATS
 from garrison.activities.installation import InstallationActivities
+from garrison.activities.load import Deployments, LoadActivities
+from garrison.activities.loads import Loads, ManualLoads, TemporalLoads
 from garrison.activities.log_keeper import LogKeeper
 from garrison.activities.messages import MessageActivities
 from garrison.activities.models import ModelActivities
@@ -25,22 +28,29 @@ from garrison.activities.orphans import OrphanActivities
 from garrison.activities.owners import TemporalOwners
 from garrison.activities.pool import PoolActivities
 from garrison.activities.provider import ProviderActivities
+from garrison.activities.publishing import PublishActivities
 from garrison.activities.replicas import ReplicaActivities
 from garrison.activities.watch import WatchActivities
 from garrison.activities.watches import ManualWatches, TemporalWatches, Watches
 from garrison.activities.workload import OpenEnv, WorkloadActivities
 from garrison.catalog.instances import available_resources
 from garrison.errors import Unsupported
+from garrison.load.base import LoadSource
+from garrison.load.prometheus import PrometheusSource
+from garrison.load.routers import Routers, RouterSource
+from garrison.load.scrape import ScrapeSource
 from garrison.models.cluster_messages import QuoteTerms
-from garrison.models.queues import TASK_QUEUE, WATCH_QUEUE, provider_queue
+from garrison.models.deployment import LoadKind
+from garrison.models.queues import LOAD_QUEUE, TASK_QUEUE, WATCH_QUEUE, provider_queue
 from garrison.providers.base import Provider
 from garrison.providers.pacing import PacedProvider, behind_gate
-from garrison.settings import Settings
+from garrison.settings import PrometheusSettings, Settings
 from garrison.workers.metrics import Metrics, meter_of
 from garrison.workers.unreported import Forget, ForgetfulRunner
 from garrison.workflows.cluster import ClusterWorkflow
 from garrison.workflows.compute_cluster import ComputeClusterWorkflow
 from garrison.workflows.deployment import DeploymentWorkflow
+from garrison.workflows.load_watch import LoadWatchWorkflow
 from garrison.workflows.nodepool import NodepoolWorkflow
 from garrison.workflows.provider_watch import ProviderWatchWorkflow
 
@@ -53,6 +63,14 @@ HEARTBEAT_THROTTLE = timedelta(seconds=3)
 """A cancel reaches an activity with its next heartbeat, so a terminate must not wait for long."""
 WORKFLOW_TASKS = 20
 CACHED_WORKFLOWS = 3_000
+WORKFLOWS = (
+    ClusterWorkflow,
+    ComputeClusterWorkflow,
+    DeploymentWorkflow,
+    LoadWatchWorkflow,
+    NodepoolWorkflow,
+    ProviderWatchWorkflow,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +100,7 @@ class Parts:
         queues: Which queues to serve, by name; all by default.
         installation: The id that machines are tagged with.
         provider_for: Opens a configured provider, by name, as another installation sees it.
+        routers: Addresses of all routers, and the token that they want to see.
     """
 
     settings: Settings
@@ -93,6 +112,8 @@ class Parts:
     queues: frozenset[str] | None = None
     installation: str = ""
     provider_for: ProviderFor = _no_provider_for
+    routers: tuple[str, ...] = ()
+    router_token: str | None = None
 
     def serves(self, queue: str) -> bool:
         """Whether this process hosts a queue."""
@@ -105,12 +126,14 @@ class GarrisonWorker:
 
     Attributes:
         watches: Where owners' asks go; by hand when built without a watch.
+        starts: Starts each watch that this process keeps running.
     """
 
     workers: Sequence[Worker]
     watches: Watches
     providers: Mapping[str, Provider]
-    keeps_watches: bool
+    traffic: Traffic
+    starts: Sequence[Callable[[], Awaitable[None]]]
     metrics: Metrics
 
     async def __aenter__(self) -> GarrisonWorker:
@@ -119,7 +142,8 @@ class GarrisonWorker:
             await stack.enter_async_context(self.metrics.refreshing())
             for worker in self.workers:
                 await stack.enter_async_context(worker)
-            if self.keeps_watches:
+            stack.push_async_callback(self.traffic.routers.aclose)
+            if self.starts:
                 await stack.enter_async_context(self._keeping_watches())
             self._stack = stack.pop_all()
         return self
@@ -146,11 +170,11 @@ class GarrisonWorker:
             await self._start_watches()
 
     async def _start_watches(self) -> None:
-        for name in self.providers:
+        for start in self.starts:
             try:
-                await self.watches.start(name)
+                await start()
             except RPCError as error:  # the service is away; the next round tries again
-                logger.warning("watch not started", extra={"watch": name, "error": str(error)})
+                logger.warning("a watch was not started", extra={"error": str(error)})
 
 
 def build_worker(
@@ -166,6 +190,7 @@ def build_worker(
         cached_workflows: How many workflows stay in memory.
     """
     watches = _watches(client, parts) if watch else ManualWatches()
+    traffic = _traffic(client, parts, watch=watch)
     metrics = Metrics(meter_of(client), parts.clock)
     paced = {
         name: behind_gate(provider, meter=metrics.calls(name))
@@ -173,7 +198,7 @@ def build_worker(
     }
     workers = []
     if parts.serves(TASK_QUEUE):
-        workers.append(_workflow_worker(client, parts, watches, metrics, cached_workflows))
+        workers.append(_workflow_worker(client, parts, watches, traffic, metrics, cached_workflows))
     workers += [
         _provider_worker(client, parts, provider, watches, metrics)
         for name, provider in paced.items()
@@ -182,7 +207,39 @@ def build_worker(
     keeps = watch and parts.serves(WATCH_QUEUE)
     if keeps:
         workers.append(_watch_worker(client, parts, paced, watches, metrics))
-    return GarrisonWorker(workers, watches, parts.providers, keeps_watches=keeps, metrics=metrics)
+    counts = watch and parts.serves(LOAD_QUEUE)
+    if counts:
+        workers.append(_load_worker(client, parts, traffic, metrics))
+    starts = [partial(watches.start, name) for name in parts.providers] if keeps else []
+    starts += [partial(traffic.loads.start, LoadKind.ROUTER)] if counts and parts.routers else []
+    return GarrisonWorker(
+        workers,
+        watches,
+        parts.providers,
+        traffic=traffic,
+        starts=starts,
+        metrics=metrics,
+    )
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """How this process learns of deployments' requests, and tells who carries them.
+
+    Attributes:
+        loads: Where deployments' words go; by hand when built without a watch.
+    """
+
+    loads: Loads
+    routers: Routers
+
+
+def _traffic(client: Client, parts: Parts, *, watch: bool) -> Traffic:
+    routers = Routers(parts.routers, token=parts.router_token)
+    heartbeat = parts.settings.heartbeat_timeout
+    if not watch:
+        return Traffic(ManualLoads(), routers)
+    return Traffic(TemporalLoads(client, task_queue=TASK_QUEUE, heartbeat=heartbeat), routers)
 
 
 def _watches(client: Client, parts: Parts) -> TemporalWatches:
@@ -208,7 +265,8 @@ def workflow_runner(forget: Forget = lambda run_id: None) -> SandboxedWorkflowRu
     """
     return ForgetfulRunner(
         forget=forget,
-        spared=frozenset({"ProviderWatch"}),  # is asked with each pass, and commands one thing
+        # They are asked with each pass, and command one thing.
+        spared=frozenset({"ProviderWatch", "LoadWatch"}),
         restrictions=SandboxRestrictions.default.with_passthrough_modules(
             "garrison", "pydantic", "pydantic_core", "annotated_types"
         ),
@@ -216,7 +274,12 @@ def workflow_runner(forget: Forget = lambda run_id: None) -> SandboxedWorkflowRu
 
 
 def _workflow_worker(
-    client: Client, parts: Parts, watches: Watches, metrics: Metrics, cached: int
+    client: Client,
+    parts: Parts,
+    watches: Watches,
+    traffic: Traffic,
+    metrics: Metrics,
+    cached: int,
 ) -> Worker:
     settings = parts.settings
     terms = QuoteTerms(
@@ -229,6 +292,7 @@ def _workflow_worker(
     installation = InstallationActivities(terms, watches)
     messages = MessageActivities(client)
     models = ModelActivities(settings.models, parts.open_env)
+    publishing = PublishActivities(traffic.loads, traffic.routers)
 
     def forget(run_id: str) -> None:
         worker._bridge_worker.request_workflow_eviction(run_id)  # there is no public way
@@ -236,13 +300,7 @@ def _workflow_worker(
     worker = Worker(
         client,
         task_queue=TASK_QUEUE,
-        workflows=[
-            ClusterWorkflow,
-            ComputeClusterWorkflow,
-            DeploymentWorkflow,
-            NodepoolWorkflow,
-            ProviderWatchWorkflow,
-        ],
+        workflows=WORKFLOWS,
         activities=[
             installation.quote_terms,
             installation.ensure_watch,
@@ -253,6 +311,8 @@ def _workflow_worker(
             messages.join_compute_cluster,
             messages.leave_compute_cluster,
             messages.delete_nodepool,
+            publishing.publish_load,
+            publishing.drain_replica,
         ],
         workflow_runner=workflow_runner(forget),
         max_cached_workflows=cached,
@@ -289,8 +349,12 @@ def _provider_worker(
         effect_bound=provider.facts.effect_bound,
         clock=parts.clock,
         capacity_of=available_resources,
+        workloads=provider.workloads,
+        keeper=LogKeeper(parts.settings.log_dir),
     )
-    replicas = ReplicaActivities(provider, open_env=parts.open_env, clock=parts.clock)
+    replicas = ReplicaActivities(
+        provider, open_env=parts.open_env, clock=parts.clock, log_dir=parts.settings.log_dir
+    )
     orphans = OrphanActivities(
         provider,
         TemporalOwners(client),
@@ -315,6 +379,7 @@ def _provider_worker(
             workloads.read_log,
             pools.pool_offers,
             pools.buy_machine,
+            pools.delete_machine,
             replicas.start_replica,
             replicas.await_replica,
             replicas.stop_replica,
@@ -361,6 +426,39 @@ def _watch_worker(
         activities=[activities.watch_provider],
         interceptors=[metrics.interceptor],
         max_concurrent_activities=50,
+        max_heartbeat_throttle_interval=_throttle(parts.settings),
+        graceful_shutdown_timeout=WATCH_GRACE,
+    )
+
+
+def _prometheus(server: PrometheusSettings) -> PrometheusSource:
+    timeout = timedelta(seconds=server.timeout_seconds)
+    return PrometheusSource(server.url, token_file=server.token_file, timeout=timeout)
+
+
+def _load_worker(client: Client, parts: Parts, traffic: Traffic, metrics: Metrics) -> Worker:
+    server = parts.settings.load.prometheus
+    asked = PrometheusSource(None) if server is None else _prometheus(server)
+    sources: dict[str, LoadSource] = {
+        LoadKind.ROUTER: RouterSource(traffic.routers),
+        LoadKind.PROMETHEUS: asked,
+        LoadKind.SCRAPE: ScrapeSource(),
+    }
+    activities = LoadActivities(
+        sources,
+        traffic.loads,
+        Deployments(client),
+        interval=parts.settings.load_interval,
+        busy_interval=parts.settings.load_interval_busy,
+        clock=parts.clock,
+        meter=metrics.loads,
+    )
+    return Worker(
+        client,
+        task_queue=LOAD_QUEUE,
+        activities=[activities.watch_load],
+        interceptors=[metrics.interceptor],
+        max_concurrent_activities=10,
         max_heartbeat_throttle_interval=_throttle(parts.settings),
         graceful_shutdown_timeout=WATCH_GRACE,
     )

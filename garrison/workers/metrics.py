@@ -267,6 +267,31 @@ class WatchMetrics:
         )
 
 
+class LoadMetrics:
+    """What the observers of load of this process see; implements `LoadMeter`."""
+
+    def __init__(self, meter: MetricMeter) -> None:
+        self._followed = meter.create_gauge(
+            "garrison_load_deployments", "Deployments whose load is looked at."
+        )
+        self._missing = meter.create_gauge(
+            "garrison_load_missing", "Of those the ones whose load is not known."
+        )
+        self._told = meter.create_counter(
+            "garrison_load_targets_total", "Targets that deployments were told."
+        )
+
+    def looked(self, source: str, followed: int, missing: int) -> None:
+        """See `LoadMeter.looked`."""
+        self._followed.set(followed, {"source": source})
+        self._missing.set(missing, {"source": source})
+        self._told.add(0, {"source": source})  # so that it is there before the first one
+
+    def told(self, source: str) -> None:
+        """See `LoadMeter.told`."""
+        self._told.add(1, {"source": source})
+
+
 class CallMetrics:
     """The calls to one provider; implements `CallMeter`."""
 
@@ -308,6 +333,7 @@ class Metrics:
             meter.create_gauge("garrison_blocked", "Entities that cannot go on now, and why.")
         )
         self.watches = WatchMetrics(meter, self._blocked, clock)
+        self.loads = LoadMetrics(meter)
         self.interceptor = BlockedInterceptor(self._blocked)
 
     def calls(self, provider: str) -> CallMetrics:

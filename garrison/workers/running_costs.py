@@ -22,6 +22,7 @@ COSTING = (
 )
 """Phases in which a cluster has, or may have, machines."""
 
+LOCAL = "local"
 _GUARDS = "their guards pause"
 
 
@@ -30,7 +31,7 @@ class RunningCosts:
     """The living clusters and nodepools that hold machines, and their rate together.
 
     Attributes:
-        simulated: How many of them are on paper or on this machine.
+        simulated: How many of them are on paper, `local` those on this machine.
         orphans: Machines that the watches saw and whose owner nobody knows.
     """
 
@@ -39,6 +40,7 @@ class RunningCosts:
     simulated: int = 0
     orphans: int = 0
     nodepools: int = 0
+    local: int = 0
 
     def sentence(self) -> str:
         """Return the line with which `up` ends."""
@@ -59,10 +61,9 @@ class RunningCosts:
         who = " and ".join(f"{n} {kind}{'s' * (n != 1)}" for kind, n in kinds.items() if n)
         verb, guards = ("goes", "its guard pauses") if self._owners == 1 else ("go", _GUARDS)
         line = f"{who} {verb} on at {_exact(self.usd_per_hour)} USD/h; {guards} until `garrison up`"
-        if not self.simulated:
-            return line
-        share = "simulated" if self.simulated == self._owners else f"{self.simulated} simulated"
-        return f"{line} ({share})"
+        marks = {"simulated": self.simulated, "on this machine": self.local}
+        shares = [mark if n == self._owners else f"{n} {mark}" for mark, n in marks.items() if n]
+        return f"{line} ({', '.join(shares)})" if shares else line
 
 
 async def running_costs(client: Client, providers: Iterable[str] = ()) -> RunningCosts:
@@ -81,7 +82,8 @@ async def running_costs(client: Client, providers: Iterable[str] = ()) -> Runnin
         clusters=len(clusters),
         nodepools=len(pools),
         usd_per_hour=sum((Decimal(memo.get("hourly_usd") or 0) for memo in memos), Decimal(0)),
-        simulated=sum(bool(memo.get("simulated")) for memo in memos),
+        simulated=sum(_is_marked(memo) and memo.get("provider_type") != LOCAL for memo in memos),
+        local=sum(_is_marked(memo) and memo.get("provider_type") == LOCAL for memo in memos),
         orphans=await orphan_machines(client, providers),
     )
 
@@ -114,6 +116,11 @@ async def _clusters(client: Client) -> list[Mapping[str, Any]]:
 
 async def _nodepools(client: Client) -> list[Mapping[str, Any]]:
     return [memo for memo in await _memos(client, "GarrisonKind = 'nodepool'") if memo.get("nodes")]
+
+
+def _is_marked(memo: Mapping[str, Any]) -> bool:
+    """Return whether the machines of an owner are no cloud's: on paper, or on this machine."""
+    return bool(memo.get("simulated"))
 
 
 async def _memos(client: Client, query: str) -> list[Mapping[str, Any]]:

@@ -54,6 +54,26 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
+class Beside:
+    """Something else that serves in the process for as long as workers do, as the router.
+
+    Attributes:
+        serving: Serves for the time of a context.
+        check: Raises if it cannot serve, before anything is started.
+    """
+
+    serving: Callable[[Client, Parts], contextlib.AbstractAsyncContextManager[object]]
+    check: Callable[[], None]
+
+
+def _nothing(client: Client, parts: Parts) -> contextlib.AbstractAsyncContextManager[object]:
+    return contextlib.nullcontext()
+
+
+NOTHING = Beside(_nothing, lambda: None)
+
+
+@dataclass(frozen=True)
 class Serving:
     """What `up` has to tell when it serves."""
 
@@ -69,6 +89,7 @@ async def run_up(
     ready: Callable[[Serving], None],
     tell: Tell,
     server_ended: Callable[[ServiceUnreachable], NoReturn],
+    beside: Beside = NOTHING,
 ) -> None:
     """Serve with an embedded server until asked to stop; leave no server behind.
 
@@ -80,6 +101,7 @@ async def run_up(
         tell: Called with what is worth knowing: at the end, what goes on costing money.
         server_ended: Called when the server ended by itself. It ends the process: without a
             server the workers cannot drain.
+        beside: What else serves in this process.
 
     Raises:
         ServiceUnreachable: The server did not start.
@@ -94,12 +116,13 @@ async def run_up(
     stop = StopRequest(on_insist=lambda: _leave_at_once(server))
     with hold_data_dir(settings.data_dir), stop.listening():
         try:
+            beside.check()
             parts = build_parts(settings)
             runtime = _runtime(metrics)
             await stop.unless_asked(server.start())
             client = await stop.unless_asked(_connect_embedded(server, runtime))
             await stop.unless_asked(check_providers(client, parts.providers))
-            async with _working(client, parts):
+            async with _working(client, parts), beside.serving(client, parts):
                 ready(Serving(server, parts))
                 if not await _asked_before_end(stop, server):
                     server_ended(await _death_of(server))

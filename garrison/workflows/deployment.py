@@ -15,11 +15,13 @@ with workflow.unsafe.imports_passed_through():
     from garrison.domain import deployment_outcome as outcome
     from garrison.domain import deployment_plan as plan
     from garrison.domain import replicas as protocol
+    from garrison.domain.deployment_load import take_target, take_wake
     from garrison.domain.deployment_report import (
         details_markdown,
         report_deployment,
         report_endpoints,
     )
+    from garrison.domain.deployment_view import drain_request, view
     from garrison.domain.replica_call import await_request, start_request, stop_request
     from garrison.domain.requests import recall, remember
     from garrison.errors import ErrorCode
@@ -39,6 +41,7 @@ with workflow.unsafe.imports_passed_through():
         DeploymentState,
         Replica,
     )
+    from garrison.models.load import DrainRequest, Followed, TargetChanged, WakeRequest
     from garrison.models.placement import Demand, DemandTold, Placements
     from garrison.models.replica import (
         AwaitReplicaRequest,
@@ -192,6 +195,24 @@ class DeploymentWorkflow:
         if said is not None and protocol.take(self._state, said, now=workflow.now()):
             self._changes += 1
 
+    @workflow.signal
+    def autoscale(self, said: TargetChanged | None = None) -> None:
+        """Take what the load asks for; what is older than a person's or a router's word is not."""
+        if said is not None and take_target(self._state, said):
+            self._changes += 1
+
+    @workflow.signal
+    def wake(self, said: WakeRequest | None = None) -> None:
+        """Have a replica at once: a router holds a request, and nothing is there to answer it."""
+        if said is not None and take_wake(self._state, said):
+            self._changes += 1
+
+    @workflow.signal
+    def introduce(self) -> None:
+        """Tell routers and the watch of the load once more; it does not know this deployment."""
+        self._state.published = 0
+        self._changes += 1
+
     @workflow.query
     def get(self) -> DeploymentStatus:
         """Return the deployment as of its last change."""
@@ -290,7 +311,10 @@ class DeploymentWorkflow:
                 request = await_request(self._state, self._replica(step), now=now)
                 return self._await(step, request)
             case plan.Stop():
-                return self._stop(step, stop_request(self._replica(step)))
+                drain = drain_request(self._state, self._replica(step))
+                return self._stop(step, drain, stop_request(self._replica(step)))
+            case plan.Publish():
+                return self._publish_load(view(self._state))
 
     def _replica(self, step: plan.Start | plan.Await | plan.Stop) -> Replica:
         return self._state.replicas[step.replica]
@@ -332,8 +356,21 @@ class DeploymentWorkflow:
             return
         outcome.note_awaited(self._state, step.replica, step.generation, answer, now=workflow.now())
 
-    async def _stop(self, step: plan.Stop, request: StopReplicaRequest) -> None:
+    async def _publish_load(self, said: Followed) -> None:
         try:
+            await calls.publish_load(said)
+        except ActivityError as error:
+            outcome.note_trouble(self._state, self._failure(error), now=workflow.now())
+            return
+        self._state.trouble = None
+        self._state.published = max(self._state.published, said.version)
+
+    async def _stop(
+        self, step: plan.Stop, drain: DrainRequest | None, request: StopReplicaRequest
+    ) -> None:
+        try:
+            if drain is not None:
+                await calls.drain_replica(drain, self._state.heartbeat)
             await calls.stop_replica(request, self._state.heartbeat)
         except ActivityError as error:
             self._block(step, error)

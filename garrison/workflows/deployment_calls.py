@@ -13,7 +13,9 @@ from temporalio.workflow import ActivityCancellationType, ActivityHandle
 
 with workflow.unsafe.imports_passed_through():
     from garrison.activities.messages import MessageActivities
+    from garrison.activities.publishing import PublishActivities
     from garrison.activities.replicas import ReplicaActivities
+    from garrison.models.load import DrainAnswer, DrainRequest, Followed
     from garrison.models.placement import DemandTold, TellAnswer
     from garrison.models.queues import provider_queue
     from garrison.models.replica import (
@@ -39,6 +41,30 @@ def tell_nodepool(told: DemandTold) -> ActivityHandle[TellAnswer]:
         start_to_close_timeout=QUICK,
         retry_policy=PATIENT,
         summary=f"demand {demand.generation}: {len(demand.replicas)} replicas in {told.nodepool}",
+    )
+
+
+def publish_load(said: Followed) -> ActivityHandle[None]:
+    """Tell routers and the watch of the load how the deployment is."""
+    return workflow.start_activity_method(
+        PublishActivities.publish_load,
+        said,
+        start_to_close_timeout=QUICK,
+        retry_policy=PATIENT,
+        summary=f"publish {said.ready} of {said.desired} replicas",
+    )
+
+
+def drain_replica(request: DrainRequest, heartbeat: timedelta) -> ActivityHandle[DrainAnswer]:
+    """Wait until no router has a request at a replica."""
+    return workflow.start_activity_method(
+        PublishActivities.drain_replica,
+        request,
+        start_to_close_timeout=request.within + QUICK,
+        heartbeat_timeout=heartbeat,
+        retry_policy=EAGER,
+        cancellation_type=ActivityCancellationType.TRY_CANCEL,
+        summary=f"drain {request.replica}",
     )
 
 

@@ -62,6 +62,7 @@ def nodepool_memo(state: NodepoolState, *, now: datetime) -> dict[str, Any]:
         "desired": state.desired,
         "ready": count_ready(state),
         "pending": len(waiting_seats(state)),
+        "deployments": list(state.customers),
         "nodes": len(state.machines),
         "hourly_usd": str(hourly_usd(state)),
         "reason": list_reason(state, now=now),

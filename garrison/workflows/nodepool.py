@@ -125,7 +125,7 @@ class NodepoolWorkflow:
 
     @workflow.update
     def update(self, request: NodepoolRequest) -> NodepoolAck:
-        """Take other settings."""
+        """Take other settings; also the same ones have what was refused tried again at once."""
         return self._take_spec("update", request)
 
     @update.validator
@@ -137,7 +137,8 @@ class NodepoolWorkflow:
         if (known := recall(self._state, key, NodepoolAck)) is not None:
             return known
         self._changes += 1
-        ack = life.accept_spec(self._state, request, now=workflow.now())
+        accept = life.accept_update if verb == "update" else life.accept_spec
+        ack = accept(self._state, request, now=workflow.now())
         return remember(self._state, key, ack)
 
     @workflow.update
@@ -166,6 +167,7 @@ class NodepoolWorkflow:
         if observation is not None and machines.observe(
             self._state, observation, now=workflow.now()
         ):
+            seats.doubt_customers(self._state, observation.gone, now=workflow.now())
             self._changes += 1
 
     @workflow.query
@@ -336,7 +338,7 @@ class NodepoolWorkflow:
         request = delete_request(self._state, step.key, step.look_at)
         try:
             answer = await self._patience.outcome(
-                cluster_calls.delete(request, self._state.heartbeat), never
+                nodepool_calls.delete(request, self._state.heartbeat), never
             )
         except ActivityError as error:
             self._note_trouble(step.key, error)

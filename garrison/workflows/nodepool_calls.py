@@ -11,13 +11,13 @@ from temporalio.workflow import ActivityCancellationType, ActivityHandle
 with workflow.unsafe.imports_passed_through():
     from garrison.activities.messages import MessageActivities
     from garrison.activities.pool import PoolActivities
-    from garrison.models.cluster_messages import PurchaseAnswer, PurchaseRequest
+    from garrison.models.cluster_messages import DeleteAnswer, PurchaseAnswer, PurchaseRequest
     from garrison.models.compute_cluster import JoinAnswer
     from garrison.models.membership import MembershipAsked, NodepoolDeletion
-    from garrison.models.nodepool import PoolOffersAnswer, PoolOffersRequest
+    from garrison.models.nodepool import MachineDeletion, PoolOffersAnswer, PoolOffersRequest
     from garrison.models.placement import PlacementsTold, TellAnswer
     from garrison.models.queues import provider_queue
-    from garrison.workflows.cluster_calls import PATIENT, QUICK, QUOTE_RETRY
+    from garrison.workflows.cluster_calls import ONCE, PATIENT, QUICK, QUOTE_RETRY
 
 EAGER = RetryPolicy(
     initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=10)
@@ -79,6 +79,19 @@ def find_offers(request: PoolOffersRequest) -> ActivityHandle[PoolOffersAnswer]:
         schedule_to_close_timeout=timedelta(minutes=2),
         retry_policy=QUOTE_RETRY,
         summary=f"prices of {request.provider}",
+    )
+
+
+def delete(deletion: MachineDeletion, heartbeat: timedelta) -> ActivityHandle[DeleteAnswer]:
+    """Delete a machine by its token."""
+    return workflow.start_activity_method(
+        PoolActivities.delete_machine,
+        deletion,
+        task_queue=provider_queue(deletion.request.provider),
+        start_to_close_timeout=timedelta(minutes=2),
+        heartbeat_timeout=heartbeat,
+        retry_policy=ONCE,
+        summary="delete by token",
     )
 
 

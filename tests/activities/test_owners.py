@@ -11,7 +11,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
 
-from garrison.activities.owners import LIST_AGAIN, PHASE, TemporalOwners
+from garrison.activities.owners import DEPLOYMENTS, LIST_AGAIN, PHASE, TemporalOwners
 from garrison.models.cluster_state import Phase
 from garrison.models.nodepool import PoolPhase
 from garrison.models.observation import Observation
@@ -43,18 +43,26 @@ class Visibility:
 
     def __init__(self) -> None:
         self.executions = [Execution("cluster/a"), Execution("cluster/b")]
+        self.deployments: list[Execution] = []
         self.lists = 0
         self.counts = 0
         self.now = 0.0
 
     async def list_workflows(self, query: str, page_size: int) -> AsyncIterator[Execution]:
         self.lists += 1
-        for execution in self.executions:
+        for execution in self._of(query):
             yield execution
 
     async def count_workflows(self, query: str) -> Count:
         self.counts += 1
-        return Count(len(self.executions))
+        return Count(len(self._of(query)))
+
+    def _of(self, query: str) -> list[Execution]:
+        return self.deployments if query == DEPLOYMENTS else self.executions
+
+    def deploy(self, *uids: str) -> None:
+        """Have these deployments run, and no others."""
+        self.deployments = [Execution(f"deployment/{uid}", memo={"uid": uid}) for uid in uids]
 
     def get_workflow_handle(self, workflow_id: str) -> Visibility:
         return self
@@ -153,6 +161,64 @@ async def test_a_workflow_without_a_life_is_no_owner_and_keeps_nothing_from_bein
 
     assert found == [["cluster/a", "cluster/b"]] * 2
     assert visibility.lists == 2
+
+
+def nodepool(*deployments: str) -> Execution:
+    memo = {"uid": "p", "nodes": 1, "deployments": list(deployments)}
+    return Execution("nodepool/cc/p", PoolPhase.ACTIVE, memo)
+
+
+async def gone(owners: TemporalOwners) -> list[tuple[str, ...]]:
+    return [owner.gone for owner in await owners.running("cloud")]
+
+
+async def test_a_deployment_that_does_not_run_is_told_of_the_pool_that_has_seats_for_it(
+    visibility: Visibility, owners: TemporalOwners
+) -> None:
+    visibility.executions = [Execution("cluster/a"), nodepool("d1", "d2")]
+    visibility.deploy("d1", "d2", "d3")
+    before = await gone(owners)
+
+    visibility.deploy("d1", "d3")
+
+    assert before == [(), ()]
+    assert await gone(owners) == [(), ("d2",)]
+
+
+async def test_calm_deployments_are_counted_and_not_listed_again(
+    visibility: Visibility, owners: TemporalOwners
+) -> None:
+    visibility.executions = [nodepool("d1")]
+    visibility.deploy("d1", "d2")
+
+    found = [await gone(owners) for _ in range(5)]
+
+    assert found == [[()]] * 5
+    assert (visibility.lists, visibility.counts) == (2, 8)
+
+
+async def test_a_deployment_whose_end_another_ones_beginning_hides_is_missed_within_two_minutes(
+    visibility: Visibility, owners: TemporalOwners
+) -> None:
+    visibility.executions = [nodepool("d1")]
+    visibility.deploy("d1")
+    await gone(owners)
+    visibility.deploy("d2")
+    hidden = await gone(owners)
+
+    visibility.now += LIST_AGAIN
+
+    assert (hidden, await gone(owners)) == ([()], [("d1",)])
+
+
+async def test_where_no_pool_has_seats_for_anybody_deployments_are_not_asked_for(
+    visibility: Visibility, owners: TemporalOwners
+) -> None:
+    visibility.executions = [Execution("cluster/a"), nodepool()]
+
+    await gone(owners)
+
+    assert (visibility.lists, visibility.counts) == (1, 0)
 
 
 @pytest.mark.parametrize("owner", ["", "cluster/nobody", "\x1b[31m\n", "\x00", "x" * 2000])

@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from temporalio.testing import ActivityEnvironment
 
+from garrison.activities.log_keeper import LogKeeper
 from garrison.activities.pool import PoolActivities
 from garrison.activities.provider import ProviderActivities
+from garrison.activities.saved_logs import SavedLogs
 from garrison.errors import (
     GarrisonError,
     ProviderAuth,
@@ -19,10 +22,16 @@ from garrison.errors import (
     ProviderUnreachable,
     QuotaExceeded,
 )
-from garrison.models.cluster_messages import PurchaseAnswer, PurchaseRequest
-from garrison.models.group import GroupRequest
-from garrison.models.nodepool import PoolOffersRequest
+from garrison.models.cluster_messages import (
+    DeleteAnswer,
+    DeleteRequest,
+    PurchaseAnswer,
+    PurchaseRequest,
+)
+from garrison.models.group import GroupRequest, LogChunk, Node, NodeStatus
+from garrison.models.nodepool import MachineDeletion, PoolOffersRequest
 from garrison.models.offer import CapacityType, Offer, OfferList, OfferQuery
+from garrison.providers.base import Workloads
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 BOUND = timedelta(minutes=1)
@@ -65,6 +74,71 @@ class Calls:
 def activities(error: GarrisonError | None = None) -> PoolActivities:
     calls = cast(ProviderActivities, Calls(error))
     return PoolActivities(calls, effect_bound=BOUND, clock=lambda: NOW)
+
+
+DELETION = DeleteRequest(provider="sim", owner="nodepool/cc/p", uid="u", tokens=("u-0",))
+NODE = Node(rank=0, provider_id="i-0", status=NodeStatus.RUNNING)
+
+
+class Machine:
+    """A machine on which two replicas run, of which one gives no log, until it is deleted."""
+
+    def __init__(self) -> None:
+        self.did: list[str] = []
+
+    async def stop_workload(self, node: Node, name: str) -> None:
+        self.did.append(f"stop {name}")
+
+    async def read_log(self, node: Node, name: str, *, offset: int, limit: int) -> LogChunk:
+        if name == "silent-1" or "delete" in self.did:
+            raise ProviderUnreachable("no answer")
+        start = max(4 + offset, 0) if offset < 0 else offset
+        return LogChunk(offset=start, data=b"log\n"[start:][:limit])
+
+    async def delete_groups(self, request: DeleteRequest) -> DeleteAnswer:
+        self.did.append("delete")
+        return DeleteAnswer(ended_at=NOW)
+
+
+async def test_what_nobody_stopped_has_its_log_saved_before_its_machine_is_deleted(
+    tmp_path: Path,
+) -> None:
+    machine = Machine()
+    pools = PoolActivities(
+        cast(ProviderActivities, machine),
+        effect_bound=BOUND,
+        clock=lambda: NOW,
+        workloads=cast(Workloads, machine),
+        keeper=LogKeeper(tmp_path),
+    )
+    deletion = MachineDeletion(request=DELETION, node=NODE, replicas=("silent-1", "r-2"))
+
+    answer = await ActivityEnvironment().run(pools.delete_machine, deletion)
+    again = await ActivityEnvironment().run(pools.delete_machine, deletion)
+
+    saved = SavedLogs(tmp_path)
+    kept = saved.read_replica("r-2", offset=0, limit=99)
+    assert answer == again == DeleteAnswer(ended_at=NOW)
+    assert sorted(machine.did[:2]) == ["stop r-2", "stop silent-1"]
+    assert machine.did[2] == "delete"
+    assert kept is not None
+    assert kept.data == b"log\n"
+    assert saved.read_replica("silent-1", offset=0, limit=99) is None
+
+
+async def test_a_machine_on_which_nothing_can_run_is_deleted_at_once(tmp_path: Path) -> None:
+    machine = Machine()
+    pools = PoolActivities(
+        cast(ProviderActivities, machine),
+        effect_bound=BOUND,
+        clock=lambda: NOW,
+        workloads=cast(Workloads, machine),
+        keeper=LogKeeper(tmp_path),
+    )
+
+    await ActivityEnvironment().run(pools.delete_machine, MachineDeletion(request=DELETION))
+
+    assert machine.did == ["delete"]
 
 
 def on_try(attempt: int) -> ActivityEnvironment:

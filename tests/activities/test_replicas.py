@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,13 +14,14 @@ import pytest
 from temporalio.testing import ActivityEnvironment
 
 from garrison.activities.replicas import ReplicaActivities
-from garrison.errors import InvalidSpec, ProviderUnreachable
+from garrison.errors import InvalidSpec, NotFound, ProviderUnreachable
 from garrison.models.deployment import HealthProbe
-from garrison.models.group import Node, NodeStatus, WorkloadState, WorkloadStatus
+from garrison.models.group import LogChunk, Node, NodeStatus, WorkloadState, WorkloadStatus
 from garrison.models.provider import ProviderFacts
 from garrison.models.replica import (
     AwaitReplicaAnswer,
     AwaitReplicaRequest,
+    ReadReplicaLogRequest,
     StartReplicaRequest,
     StopReplicaRequest,
 )
@@ -38,6 +40,7 @@ class FakeWorkloads:
         self.said = list(said)
         self.started: list[WorkloadRequest] = []
         self.stopped: list[str] = []
+        self.log: bytes | Exception = b""
         self.looked = asyncio.Event()
 
     async def start_workload(self, node: Node, request: WorkloadRequest) -> None:
@@ -57,12 +60,26 @@ class FakeWorkloads:
             raise said
         return [WorkloadStatus(name="r1", state=said, exit_code=3)]
 
+    async def read_log(self, node: Node, name: str, *, offset: int, limit: int) -> LogChunk:
+        if isinstance(self.log, Exception):
+            raise self.log
+        if name not in self.stopped:
+            return LogChunk(offset=0, data=b"not stopped yet")
+        start = max(len(self.log) + offset, 0) if offset < 0 else offset
+        return LogChunk(offset=start, data=self.log[start : start + limit])
+
 
 def activities(
-    workloads: FakeWorkloads, facts: ProviderFacts = LOCAL, *, now: datetime = NOW
+    workloads: FakeWorkloads,
+    facts: ProviderFacts = LOCAL,
+    *,
+    now: datetime = NOW,
+    log_dir: Path = Path("nowhere"),
 ) -> ReplicaActivities:
     provider = cast(Provider, SimpleNamespace(facts=facts, workloads=workloads))
-    return ReplicaActivities(provider, open_env=lambda env: dict(env), clock=lambda: now)
+    return ReplicaActivities(
+        provider, open_env=lambda env: dict(env), clock=lambda: now, log_dir=log_dir
+    )
 
 
 def waiting(port: int | None = None, **probe: Any) -> AwaitReplicaRequest:
@@ -198,7 +215,9 @@ async def test_a_secret_that_is_missing_today_is_looked_for_again() -> None:
         raise InvalidSpec("there is no secret HF")
 
     provider = cast(Provider, SimpleNamespace(facts=LOCAL, workloads=FakeWorkloads()))
-    replicas = ReplicaActivities(provider, open_env=closed, clock=lambda: NOW)
+    replicas = ReplicaActivities(
+        provider, open_env=closed, clock=lambda: NOW, log_dir=Path("nowhere")
+    )
 
     with pytest.raises(InvalidSpec) as raised:
         await ActivityEnvironment().run(replicas.start_replica, starting())
@@ -206,10 +225,68 @@ async def test_a_secret_that_is_missing_today_is_looked_for_again() -> None:
     assert raised.value.retryable
 
 
-async def test_a_replica_is_stopped_by_its_name() -> None:
-    workloads = FakeWorkloads()
-    request = StopReplicaRequest(provider="here", replica="r1", node=NODE)
+STOP = StopReplicaRequest(provider="here", replica="r1", node=NODE)
+SAVED = ReadReplicaLogRequest(provider="here", replica="r1")
 
-    await ActivityEnvironment().run(activities(workloads).stop_replica, request)
+
+async def test_a_replica_is_stopped_by_its_name_and_its_log_outlives_its_node(
+    tmp_path: Path,
+) -> None:
+    workloads = FakeWorkloads()
+    workloads.log = b"one\ntwo\n"
+    replicas = activities(workloads, log_dir=tmp_path)
+
+    await ActivityEnvironment().run(replicas.stop_replica, STOP)
+    workloads.log = ProviderUnreachable("gone")
+    whole = await ActivityEnvironment().run(replicas.read_replica_log, SAVED)
+    end = SAVED.model_copy(update={"offset": -4, "node": NODE})
+    last = await ActivityEnvironment().run(replicas.read_replica_log, end)
 
     assert workloads.stopped == ["r1"]
+    assert whole == LogChunk(offset=0, data=b"one\ntwo\n", ended=True, saved=True)
+    assert last == LogChunk(offset=4, data=b"two\n", ended=True, saved=True)
+
+
+async def test_of_a_long_log_the_end_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("garrison.activities.log_keeper.REPLICA_BYTES", 5)
+    monkeypatch.setattr("garrison.activities.log_keeper.LOG_CHUNK", 2)
+    workloads = FakeWorkloads()
+    workloads.log = b"0123456789"
+    replicas = activities(workloads, log_dir=tmp_path)
+
+    await ActivityEnvironment().run(replicas.stop_replica, STOP)
+    kept = await ActivityEnvironment().run(replicas.read_replica_log, SAVED)
+
+    assert kept == LogChunk(offset=5, data=b"56789", ended=True, saved=True)
+
+
+async def test_a_log_that_is_not_to_be_had_holds_up_no_stop(tmp_path: Path) -> None:
+    workloads = FakeWorkloads()
+    workloads.log = ProviderUnreachable("no answer")
+    replicas = activities(workloads, log_dir=tmp_path)
+
+    await ActivityEnvironment().run(replicas.stop_replica, STOP)
+
+    assert workloads.stopped == ["r1"]
+    with pytest.raises(NotFound, match="no log of replica r1 was kept"):
+        await ActivityEnvironment().run(replicas.read_replica_log, SAVED)
+
+
+async def test_a_node_that_does_not_give_its_log_holds_a_stop_up_for_a_bounded_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("garrison.activities.log_keeper.SAVE_SECONDS", 0.05)
+    replicas = activities(SilentLogs(), log_dir=tmp_path)
+
+    async with asyncio.timeout(5):
+        await ActivityEnvironment().run(replicas.stop_replica, STOP)
+
+    assert not list(tmp_path.rglob("*.log"))
+
+
+class SilentLogs(FakeWorkloads):
+    async def read_log(self, node: Node, name: str, *, offset: int, limit: int) -> LogChunk:
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")

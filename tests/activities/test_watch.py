@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -59,11 +60,18 @@ class Cloud:
         *statuses: NodeStatus,
         uid: str | None = None,
         work: WorkloadState | None = None,
+        notice_at: datetime | None = None,
     ) -> None:
         uid = uid or f"uid-{owner}"
         workloads = None if work is None else (WorkloadStatus(name="main", state=work),)
         nodes = tuple(
-            Node(rank=rank, provider_id=f"{owner}-{rank}", status=status, workloads=workloads)
+            Node(
+                rank=rank,
+                provider_id=f"{owner}-{rank}",
+                status=status,
+                workloads=workloads,
+                notice_at=notice_at,
+            )
             for rank, status in enumerate(statuses)
         )
         self.groups = [group for group in self.groups if (group.owner, group.uid) != (owner, uid)]
@@ -193,6 +201,43 @@ async def test_a_command_that_ended_while_nobody_watched_is_told(
     scene.cloud.owns("a", RUNNING, RUNNING, work=state)
 
     assert [await scene.look() for _ in range(2)] == [told, []]
+
+
+async def test_a_notice_is_told_once_and_again_by_a_watcher_that_did_not_see_it_come(
+    scene: Scene,
+) -> None:
+    scene.directory.add("pool", PoolPhase.ACTIVE)
+    scene.cloud.owns("pool", RUNNING, RUNNING)
+    before = await scene.look()
+
+    scene.cloud.owns("pool", RUNNING, RUNNING, notice_at=NOW)
+    told = [await scene.look() for _ in range(2)]
+    scene.restarted()
+    again = [await scene.look() for _ in range(2)]
+
+    assert (before, told, again) == ([], [["pool"], []], [["pool"], []])
+    assert scene.directory.told[0].groups[0].nodes[0].notice_at == NOW
+
+
+async def test_a_whole_nodepool_is_told_once_of_a_deployment_that_does_not_run(
+    scene: Scene,
+) -> None:
+    scene.cloud.owns("pool", RUNNING, RUNNING)
+    scene.directory.add("pool", PoolPhase.ACTIVE)
+    calm = scene.directory.owners["pool"]
+
+    told = []
+    for gone in ((), ("d",), ("d",), ()):
+        scene.directory.owners["pool"] = replace(calm, customers=("d", "e"), gone=gone)
+        told.append(await scene.look())
+    scene.restarted()
+    scene.directory.owners["pool"] = replace(calm, gone=("d",))
+    again = await scene.look()
+
+    # That it does run after all is told too, and does no harm.
+    assert told == [[], ["pool"], [], ["pool"]]
+    assert [one.gone for one in scene.directory.told] == [("d",), (), ("d",)]
+    assert again == ["pool"]
 
 
 async def test_a_nodepool_is_told_what_changed_and_what_it_lacks(scene: Scene) -> None:

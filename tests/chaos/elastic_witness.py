@@ -8,7 +8,7 @@ from typing import Any
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 
 from garrison.client.elastic_kinds import COMPUTE_CLUSTER, DEPLOYMENT, NODEPOOL
-from garrison.client.entities import Kind
+from garrison.client.entity import Kind
 from tests.chaos.elastic_driver import ClusterDriver, DeploymentDriver, PoolDriver
 from tests.chaos.elastic_facts import DeploymentLife, ElasticFacts, PoolLife
 from tests.chaos.truth import Truth

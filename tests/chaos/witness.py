@@ -17,12 +17,8 @@ from temporalio.worker import Replayer
 
 from garrison.failures import DATA_CONVERTER
 from garrison.models.cluster_status import ClusterStatus
-from garrison.workers.main import workflow_runner
+from garrison.workers.main import WORKFLOWS, workflow_runner
 from garrison.workflows.cluster import ClusterWorkflow
-from garrison.workflows.compute_cluster import ComputeClusterWorkflow
-from garrison.workflows.deployment import DeploymentWorkflow
-from garrison.workflows.nodepool import NodepoolWorkflow
-from garrison.workflows.provider_watch import ProviderWatchWorkflow
 from tests.chaos.driver import Driver
 from tests.chaos.facts import Facts, Life
 from tests.chaos.truth import Truth
@@ -93,13 +89,7 @@ async def unsound_histories(client: Client, folder: Path, *, replays: bool) -> l
 async def _not_replaying(histories: Sequence[WorkflowHistory]) -> list[str]:
     found = []
     replayer = Replayer(
-        workflows=[
-            ClusterWorkflow,
-            ComputeClusterWorkflow,
-            DeploymentWorkflow,
-            NodepoolWorkflow,
-            ProviderWatchWorkflow,
-        ],
+        workflows=WORKFLOWS,
         workflow_runner=workflow_runner(),
         data_converter=DATA_CONVERTER,
     )

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from garrison.client.apply import ApplyPlan, Planned
+from garrison.client.entity import Made
 from garrison.client.pool_market import PoolPreview
 from garrison.errors import NotFound, WaitTimeout
 from garrison.models.apply import ApplyAction, ApplyStep, Difference, ResourceNoun
@@ -208,10 +209,12 @@ class _Fake:
     Attributes:
         calls: Method name and arguments of every call.
         error: Raised by every call, if set.
+        began: What `make` says: nobody else was first.
     """
 
     calls: List[tuple[str, dict[str, Any]]] = field(default_factory=List)
     error: BaseException | None = None
+    began: bool = True
 
     def named(self, method: str) -> List[dict[str, Any]]:
         """Return the arguments of each call of a method."""
@@ -243,6 +246,9 @@ class FakeComputeClusters(_Fake):
     async def create(self, spec: ComputeClusterSpec) -> ComputeClusterStatus:
         self._called("create", spec=spec)
         return compute_cluster(**spec.model_dump())
+
+    async def make(self, spec: ComputeClusterSpec) -> Made[ComputeClusterStatus]:
+        return Made(await self.create(spec), self.began)
 
     async def update(
         self, spec: ComputeClusterSpec, *, uid: str | None = None
@@ -308,6 +314,13 @@ class FakeNodepools(_Fake):
         self._called("create", spec=spec)
         return NodepoolAck(id=spec.id, uid=UID, generation=1, accepted_at=NOW)
 
+    async def make(self, spec: NodepoolSpec) -> Made[NodepoolAck]:
+        return Made(await self.create(spec), self.began)
+
+    async def find(self, compute_cluster: str, name: str) -> NodepoolStatus | None:
+        self._called("find", compute_cluster=compute_cluster, name=name)
+        return self.story[0]
+
     async def update(self, spec: NodepoolSpec, *, uid: str | None = None) -> NodepoolAck:
         self._called("update", spec=spec, uid=uid)
         return NodepoolAck(id=spec.id, uid=UID, generation=2, accepted_at=NOW)
@@ -352,6 +365,7 @@ class FakeDeployments(_Fake):
     rows: List[List[DeploymentRow]] = field(default_factory=lambda: [[DEPLOYMENT_ROW]])
     missing: tuple[str, ...] = ()
     log: tuple[bytes, ...] = ()
+    log_is_saved: bool = False
 
     async def missing_nodepools(self, wanted: Any) -> tuple[str, ...]:
         return self.missing
@@ -359,6 +373,9 @@ class FakeDeployments(_Fake):
     async def create(self, wanted: Any) -> DeploymentAck:
         self._called("create", wanted=wanted)
         return self._ack("accepted")
+
+    async def make(self, wanted: Any) -> Made[DeploymentAck]:
+        return Made(await self.create(wanted), self.began)
 
     async def update(self, wanted: Any, *, uid: str | None = None) -> DeploymentAck:
         self._called("update", wanted=wanted, uid=uid)
@@ -391,9 +408,16 @@ class FakeDeployments(_Fake):
         return self.story[0].events
 
     async def logs(
-        self, name: str, *, replica: str | None = None, follow: bool = False
+        self,
+        name: str,
+        *,
+        replica: str | None = None,
+        follow: bool = False,
+        on_saved: Callable[[str], None],
     ) -> AsyncIterator[bytes]:
         self._called("logs", name=name, replica=replica, follow=follow)
+        if self.log_is_saved:
+            on_saved(str(replica))
         for data in self.log:
             yield data
 
@@ -445,10 +469,15 @@ STEPS = (
 
 @dataclass
 class FakeApply:
-    """A plan that is always the same."""
+    """A plan that is always the same.
+
+    Attributes:
+        beaten: Somebody else makes everything first.
+    """
 
     steps: tuple[ApplyStep, ...] = STEPS
     files: List[Mapping[str, bytes]] = field(default_factory=List)
+    beaten: bool = False
     done: List[ApplyStep] = field(default_factory=List)
 
     async def plan(self, files: Mapping[str, bytes]) -> ApplyPlan:
@@ -459,5 +488,7 @@ class FakeApply:
         for planned in plan.steps:
             changes = planned.step.action is not ApplyAction.UNCHANGED
             step = planned.step.model_copy(update={"done": changes})
+            if self.beaten and step.action is ApplyAction.CREATE:
+                step = step.model_copy(update={"action": ApplyAction.UNCHANGED})
             self.done.append(step)
             yield step

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from garrison.client.deletions import Deletions
 from garrison.domain.pricing import sort_offers
 from garrison.errors import ErrorCode, GarrisonError, NotFound, WaitTimeout, error_of
 from garrison.models.cluster import ClusterSpec
@@ -341,6 +342,12 @@ class FakeGarrison:
     apply: FakeApply = field(default_factory=FakeApply)
     resources: ResourceTree = TREE
     connect_error: GarrisonError | None = None
+
+    @property
+    def deletions(self) -> Deletions:
+        """The real one, over the fakes."""
+        parts: tuple[Any, ...] = (self.compute_clusters, self.nodepools, self.deployments)
+        return Deletions(*parts)
 
     async def tree(self) -> ResourceTree:
         return self.resources

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -74,7 +75,7 @@ def test_a_delete_is_confirmed_on_a_terminal(cli: Cli, garrison: FakeGarrison) -
 
     assert answer.status == 1
     assert "with all nodepools and machines in it? [y/N]" in answer.err
-    assert not garrison.compute_clusters.calls
+    assert not garrison.compute_clusters.named("delete")
 
 
 def test_a_nodepool_file_is_read_with_its_warnings(cli: Cli, garrison: FakeGarrison) -> None:
@@ -104,6 +105,25 @@ def test_a_nodepool_from_flags_makes_its_missing_compute_cluster(
     assert order == ["find", "check", "create"]
     [made] = garrison.nodepools.named("create")
     assert set(made["spec"].capacity_types) == {CapacityType.SPOT, CapacityType.ON_DEMAND}
+
+
+@pytest.mark.parametrize("verb", ["create", "update"])
+@pytest.mark.parametrize("other", ["--spot", "--no-spot"])
+def test_two_ways_of_buying_are_not_taken_for_one(
+    cli: Cli, garrison: FakeGarrison, verb: str, other: str
+) -> None:
+    answer = cli("nodepool", verb, *POOL_FLAGS[2:], other, "--spot-only")
+
+    assert answer.status == 2
+    assert f"{other} and --spot-only do not go together" in answer.err
+    assert not garrison.nodepools.calls
+
+
+def test_spot_only_is_spot_alone(cli: Cli, garrison: FakeGarrison) -> None:
+    answer = cli(*POOL_FLAGS, "--spot-only")
+
+    [made] = garrison.nodepools.named("create")
+    assert (answer.status, made["spec"].capacity_types) == (0, (CapacityType.SPOT,))
 
 
 def test_a_nodepool_goes_into_no_compute_cluster_of_another_place(
@@ -325,6 +345,18 @@ def test_a_log_arrives_as_it_was_written(cli: Cli, garrison: FakeGarrison) -> No
     ]
 
 
+def test_of_a_saved_log_it_is_said_beside_it_that_it_is_one(
+    cli: Cli, garrison: FakeGarrison
+) -> None:
+    garrison.deployments.log = (b"one\n", b"two\n")
+    garrison.deployments.log_is_saved = True
+
+    answer = cli("deployment", "logs", "llama", "--replica", "llama-1")
+
+    assert answer.out == "one\ntwo\n"
+    assert answer.err.startswith("note: replica llama-1 was stopped")
+
+
 def test_events_of_a_deployment_are_data_too(cli: Cli) -> None:
     answer = cli("deployment", "events", "llama", "-o", "json")
 
@@ -419,6 +451,30 @@ def test_apply_needs_files(cli: Cli, tmp_path: Path) -> None:
     ]
 
     assert [answer.status for answer in answers] == [2, 2, 2]
+
+
+def test_what_is_no_file_is_refused_and_not_waited_for(cli: Cli, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    pipe = str(tmp_path / "pipe.yaml")
+
+    answers = [
+        cli("apply", "-f", str(tmp_path)),
+        cli("apply", "-f", pipe),
+        cli("nodepool", "create", "gpus", "a10g", "--config", pipe),
+        cli("cluster", "quote", "-f", pipe),
+    ]
+
+    assert [answer.status for answer in answers] == [2, 2, 2, 2]
+    assert all("pipe.yaml: cannot be read: Is no regular file" in one.err for one in answers)
+    assert all("give -" in answer.err for answer in answers)
+
+
+def test_apply_says_what_others_were_first_to_make(cli: Cli, garrison: FakeGarrison) -> None:
+    garrison.apply.beaten = True
+
+    answer = cli("apply", "-f", POOL_FILE, "--yes")
+
+    assert "nodepool gpus/a10g: unchanged" in answer.out.splitlines()
 
 
 def test_watched_data_stays_data(

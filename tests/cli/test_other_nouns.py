@@ -187,6 +187,40 @@ def test_a_machine_is_killed_and_revived_by_id_or_by_place(
     assert revived.json["status"] != "stopped"
 
 
+def test_a_machine_is_given_notice(cli: Cli, machines: list[str]) -> None:
+    given = cli("simulated", "notice", "train-1/1", "--seconds", "2h")
+    inventory = cli("simulated", "inventory")
+    again = cli("simulated", "notice", machines[1])
+
+    (end,) = (one["notice_ends_at"] for one in inventory.json if one["notice_ends_at"])
+    assert given.out.endswith(f" and will be taken at {end}\n")
+    assert again.err.startswith(f"error: conflict_phase: {machines[1]} is under notice already")
+    assert again.status == 4
+
+
+@pytest.mark.parametrize("seconds", ["-1", "soon", "nan", "1e9", "", "\u0663", "99999999d"])
+def test_a_notice_that_is_no_time_is_refused_and_not_given(
+    cli: Cli, machines: list[str], seconds: str
+) -> None:
+    answer = cli("simulated", "notice", machines[0], f"--seconds={seconds}")
+    inventory = cli("simulated", "inventory")
+
+    assert (answer.status, answer.out) == (2, "")
+    assert [one["notice_at"] for one in inventory.json] == [None, None]
+
+
+def test_a_reclaim_is_scripted_with_its_notice(cli: Cli) -> None:
+    added = cli(
+        "simulated", "faults", "add", "launch", "reclaim", "--seconds", "10m", "--notice", "30s",
+        "--times", "always", "-o", "json",
+    )  # fmt: skip
+    wrong = cli("simulated", "faults", "add", "launch", "refusal", "--notice", "30s")
+
+    assert (added.json["seconds"], added.json["notice_seconds"]) == (600, 30)
+    assert wrong.status == 2
+    assert "notice_seconds is of reclaim only, not of refusal" in wrong.err
+
+
 @pytest.mark.parametrize("node", ["train-1/2", "train-1/-1", "train-1/", "/", "x", "", "a/٣"])
 def test_a_machine_that_is_not_there_is_not_found(cli: Cli, machines: list[str], node: str) -> None:
     answer = cli("simulated", "kill", node)
@@ -262,3 +296,15 @@ def test_times_are_utc(cli: Cli, machines: list[str]) -> None:
 
     assert datetime.fromisoformat(first["created_at"]).tzinfo == UTC
     assert first["created_at"].endswith("Z")
+
+
+@pytest.mark.parametrize("flags", [(), ("--register",)], ids=["look", "set up"])
+def test_a_namespace_that_cannot_be_is_an_input_error_of_doctor(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("GARRISON_NAMESPACE", "f\u00fcr-alle")
+
+    answer = cli("doctor", *flags)
+
+    assert answer.status == 2
+    assert "is no name of a namespace: 1 to 255" in " ".join(answer.out.split())

@@ -89,6 +89,20 @@ async def test_a_nodepool_is_priced_and_made_after_its_compute_cluster() -> None
     assert asked["compute_cluster"].region == "us-east-1"
 
 
+async def test_what_somebody_else_made_meanwhile_is_not_called_created() -> None:
+    world = World()
+    world.clusters.found = None
+    plan = await world.apply.plan({"gpus.yaml": CLUSTER_FILE, "pool.yaml": POOL_FILE})
+    world.clusters.began = False
+
+    steps = [step async for step in world.apply.carry_out(plan)]
+
+    assert [(step.action, step.done) for step in steps] == [
+        (ApplyAction.UNCHANGED, True),
+        (ApplyAction.CREATE, True),
+    ]
+
+
 async def test_what_is_being_deleted_is_neither_changed_nor_called_unchanged() -> None:
     world = World()
     world.clusters.found = compute_cluster(phase="deleting", description="for inference")

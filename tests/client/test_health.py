@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -12,6 +13,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceResponse
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from garrison import service
 from garrison.client.health import check_service, judge_watch, server_version, set_up
 from garrison.models.observation import WatchReport, WatchTrouble
 from garrison.models.service import Check, CheckStatus
@@ -130,6 +132,34 @@ async def test_nothing_more_is_asked_of_a_namespace_that_is_not_there(
         ("service", "ok"),
         ("namespace", "fail"),
     ]
+
+
+@pytest.mark.parametrize("name", ["ü", "a\tb", "x" * 300], ids=["ü", "a tab", "too long"])
+@pytest.mark.parametrize("register", [True, False])
+async def test_a_name_that_no_namespace_can_have_is_a_mistake_of_the_input(
+    settings: Settings, name: str, register: bool
+) -> None:
+    [check] = await check_service(
+        settings.model_copy(update={"namespace": name}), register=register
+    )
+
+    assert (check.status, check.invalid, check.unreachable) == (CheckStatus.FAIL, True, False)
+    assert "give another with GARRISON_NAMESPACE" in check.detail
+
+
+@pytest.mark.parametrize("register", [True, False])
+async def test_a_name_that_the_service_itself_refuses_is_one_too(
+    settings: Settings, register: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The server's own limit is above ours.
+    monkeypatch.setattr(service, "_NAMESPACE", re.compile(".+"))
+    longer = settings.model_copy(update={"namespace": "x" * 1001})
+
+    *_, check = await check_service(longer, register=register)
+
+    assert (check.name, check.invalid, check.unreachable) == ("namespace", True, False)
+    assert "length exceeds limit" in check.detail
+    assert "GARRISON_NAMESPACE" in (check.remedy or "")
 
 
 async def test_the_version_of_the_server_is_known(settings: Settings) -> None:

@@ -1,15 +1,30 @@
-"""An update that meets a workflow between two runs is sent again, and nothing else is."""
+"""An update that meets a workflow between two runs is sent again, and nothing else is.
+
+And one that starts its workflow fails once.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import gc
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from garrison.client.clusters import Clusters
+from garrison.client.deployments import Deployments
 from garrison.client.translation import translated
 from garrison.client.updates import send_update
-from garrison.errors import GarrisonError, TooManyRequests
+from garrison.errors import GarrisonError, ServiceUnreachable, TooManyRequests
+from garrison.models.cluster import ClusterSpec
+from garrison.models.deployment import DeploymentPool, DeploymentSpec, ReplicaTemplate
+from garrison.settings import load_settings
 
 BETWEEN_RUNS = [
     (
@@ -80,3 +95,48 @@ async def test_any_other_refusal_is_final(status: RPCStatusCode, message: str) -
         await send_update(door.knock, within=timedelta(seconds=10))
 
     assert door.knocks == 1
+
+
+DEPLOYMENT = DeploymentSpec(
+    id="unheard",
+    template=ReplicaTemplate(command=("serve",)),
+    nodepools=(DeploymentPool(compute_cluster="gpus", nodepool="a10g"),),
+)
+
+
+@pytest.mark.parametrize(
+    ("begin", "workflow"),
+    [
+        pytest.param(
+            lambda clusters, _: clusters.quote(ClusterSpec(name="unheard")),
+            "cluster/unheard",
+            id="cluster",
+        ),
+        pytest.param(
+            lambda _, deployments: deployments.create(DEPLOYMENT),
+            "deployment/unheard",
+            id="deployment",
+        ),
+    ],
+)
+async def test_a_start_that_nobody_answers_fails_once(
+    client: Client,
+    tmp_path: Path,
+    begin: Callable[[Clusters, Deployments], Awaitable[object]],
+    workflow: str,
+) -> None:
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, said: complaints.append(said))
+    settings = load_settings({"GARRISON_DATA_DIR": str(tmp_path)})
+    soon, nobody = timedelta(seconds=0.3), cast(Any, None)
+    clusters = Clusters(client, settings, call_timeout=soon)
+    deployments = Deployments(client, settings, nobody, call_timeout=soon)
+
+    with pytest.raises(ServiceUnreachable):
+        await begin(clusters, deployments)
+    with contextlib.suppress(RPCError):  # what was begun, if anything
+        await client.get_workflow_handle(workflow).terminate()
+
+    gc.collect()
+    await asyncio.sleep(0)
+    assert complaints == []

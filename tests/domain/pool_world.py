@@ -231,6 +231,15 @@ class PoolWorld:
         self.groups[name] = group.model_copy(update={"nodes": (node,)})
         self.observe()
 
+    def notice(self, name: str, seconds: float = 120) -> None:
+        """The provider says that it will take a node."""
+        group = self.groups[name]
+        end = self.now + timedelta(seconds=seconds)
+        told = {"notice_at": self.now, "notice_ends_at": end}
+        node = group.nodes[0].model_copy(update=told)
+        self.groups[name] = group.model_copy(update={"nodes": (node,)})
+        self.observe()
+
     def work(self, name: str, *works: WorkloadStatus) -> None:
         """The provider's list says what runs on a node."""
         group = self.groups[name]

@@ -101,21 +101,48 @@ def test_lists_and_limits_are_compared_as_they_are() -> None:
 
     assert [(one.field, one.before, one.after) for one in found] == [
         ("capacity_types", '["on_demand"]', '["spot", "on_demand"]'),
-        ("max_usd_per_hour", "none", "1.5"),
+        ("max_usd_per_hour", "none", "1.50"),
     ]
 
 
 def test_a_value_that_may_be_a_secret_is_never_shown() -> None:
     before = with_env(TOKEN="plain:old-token")
     after = with_env(TOKEN="plain:new-token", OTHER=ONE).replace(description="x")
-    after = after.replace(template=after.template.replace(command=("serve", "--token=s3cret")))
 
     shown = [(one.field, one.before, one.after) for one in differences(before, after)]
 
-    assert ("env.TOKEN", "set", "set") in shown
+    assert ("env.TOKEN", "set", "another value") in shown
     assert ("env.OTHER", "none", "set") in shown
-    assert ("command", "set", "set") in shown
     assert "token" not in str(shown).replace("TOKEN", "")
+
+
+def test_a_changed_command_and_image_are_shown() -> None:
+    template = DEPLOYMENT.template.replace(command=("serve", "--tp", "2"), image="vllm:2")
+
+    found = differences(DEPLOYMENT, DEPLOYMENT.replace(template=template))
+
+    assert found == (
+        Difference(field="command", before="serve", after="serve --tp 2"),
+        Difference(field="image", before="none", after="vllm:2"),
+    )
+
+
+def test_long_texts_are_shown_where_they_differ() -> None:
+    line = "vllm serve meta-llama/Llama-3 " + 30 * "--flag value " + "--tp {} --end " + 80 * "x"
+
+    before, after = (
+        DEPLOYMENT.replace(
+            template=DEPLOYMENT.template.replace(command=("/bin/sh", "-c", line.format(tp)))
+        )
+        for tp in ("2", "4")
+    )
+    [found] = differences(before, after)
+
+    assert "--tp 2 --end" in found.before
+    assert "--tp 4 --end" in found.after
+    assert all(len(text) <= 66 for text in (found.before, found.after))
+    assert found.before.startswith("...")
+    assert found.before.endswith("...")
 
 
 def test_a_variable_that_the_file_lost_is_a_difference() -> None:

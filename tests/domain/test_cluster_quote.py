@@ -121,7 +121,7 @@ def test_an_own_price_is_what_is_paid_and_the_providers_rate_is_kept_beside_it(
 
 def test_an_own_price_is_not_that_of_a_spot_machine() -> None:
     settings = ProviderSettings.model_validate(
-        {"type": ProviderType.AWS, "prices": {"p5": {"usd_per_hour": 10}}}
+        {"type": ProviderType.SIMULATED, "prices": {"p5": {"usd_per_hour": 10}}}
     )
     spot = Offer(
         provider="cloud",

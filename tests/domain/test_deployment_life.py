@@ -150,12 +150,39 @@ def test_a_disabled_deployment_keeps_its_count_for_later() -> None:
 def test_a13_an_update_of_the_bounds_alone_takes_no_replica_away_that_they_allow(
     change: dict[str, int], kept: int
 ) -> None:
-    state = created(autoscale=AutoscaleConfig(min_replicas=1, max_replicas=1))
+    serving = ReplicaTemplate(command=("serve",), port=8000)
+    state = created(template=serving, autoscale=AutoscaleConfig(min_replicas=1, max_replicas=1))
     advance(state, now=NOW)
     before = state.desired
 
-    life.accept_update(state, asked(spec(autoscale=AutoscaleConfig(**change))), now=NOW)
+    changed = spec(template=serving, autoscale=AutoscaleConfig(**change))
+    life.accept_update(state, asked(changed), now=NOW)
     advance(state, now=NOW)
 
     assert (before, state.desired) == (1, kept)
     assert state.revision == 1
+
+
+def test_where_nobody_counts_requests_a_lower_minimum_counts() -> None:
+    state = created(autoscale=AutoscaleConfig(min_replicas=2, max_replicas=2))
+    advance(state, now=NOW)
+
+    life.accept_update(state, asked(spec(autoscale=AutoscaleConfig(min_replicas=1))), now=NOW)
+    advance(state, now=NOW)
+
+    assert state.desired == 1
+
+
+def test_a_way_back_to_what_still_runs_replaces_nothing() -> None:
+    old, new = ReplicaTemplate(command=("serve",)), ReplicaTemplate(command=("serve", "new"))
+    state = created(template=old, autoscale=AutoscaleConfig(min_replicas=2))
+    advance(state, now=NOW)
+    before = set(state.replicas)
+    life.accept_update(state, asked(spec(template=new)), now=NOW)
+    advance(state, now=NOW)
+
+    life.accept_update(state, asked(spec(template=old)), now=NOW)
+
+    assert {one.id for one in state.replicas.values() if one.revision == 3} >= before
+    assert state.revision == 3
+    assert state.templates[3] == old

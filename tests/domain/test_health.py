@@ -211,3 +211,20 @@ def test_a_node_counts_as_gone_only_after_an_unbroken_doubt(
             assert len(streak) >= 2
         elif before is RUNNING:
             assert streak[-1] - streak[0] < 120
+
+
+def test_a_notice_is_an_event_once_and_changes_no_status() -> None:
+    seen = observation(10, RUNNING, RUNNING)
+    told = {"notice_at": at(5), "notice_ends_at": at(125)}
+    (group,) = seen.groups
+    nodes = (group.nodes[0], group.nodes[1].model_copy(update=told))
+    given = seen.model_copy(update={"groups": (group.model_copy(update={"nodes": nodes}),)})
+
+    first = look(whole(), given)
+    second = look(first.nodes, given.model_copy(update={"begun_at": at(20)}))
+
+    (event,) = first.events
+    assert (event.node, event.reason, event.by) == (1, "NodeNotice", "p")
+    assert event.message == f"node 1: will be taken at {at(125):%H:%M:%S}"
+    assert [node.status for node in first.nodes] == [RUNNING, RUNNING]
+    assert second.events == []

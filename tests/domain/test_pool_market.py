@@ -13,15 +13,21 @@ from hypothesis import strategies as st
 from garrison.domain.packing import Kind
 from garrison.domain.pool_market import (
     SPOT_MEMORY,
+    TRIES_MEMORY,
     Ranking,
     falls_back,
     kinds_of,
     memory_key,
+    note_refusal,
     rank_offers,
+    resort_kinds,
+    retry_at,
     still_refused,
 )
 from garrison.errors import ErrorCode, GarrisonError
+from garrison.models.cluster_state import Failure
 from garrison.models.nodepool import NodepoolSpec, PoolOffer
+from garrison.models.nodepool_state import RefusedOffer
 from garrison.models.offer import CapacityType, Offer, Stock
 from garrison.models.resources import Resources
 from garrison.providers.simulated import vendor
@@ -46,14 +52,21 @@ def spot(price: str | None = "0.4", name: str = "a", **overrides: Any) -> PoolOf
     return sold(price, name, capacity_type=SPOT, **overrides)
 
 
-def refusals(*offers: PoolOffer, ago: timedelta = timedelta(0)) -> dict[str, datetime]:
-    return {memory_key(offer): NOW - ago for offer in offers}
+def refusal(ago: timedelta = timedelta(0), *, said: str = "", tries: int = 1) -> RefusedOffer:
+    code = ErrorCode.INSUFFICIENT_CAPACITY
+    return RefusedOffer(at=NOW - ago, code=code, message=said, tries=tries)
+
+
+def refusals(
+    *offers: PoolOffer, ago: timedelta = timedelta(0), said: str = "", tries: int = 1
+) -> dict[str, RefusedOffer]:
+    return {memory_key(offer): refusal(ago, said=said, tries=tries) for offer in offers}
 
 
 def rank(
-    pool: NodepoolSpec, *offers: PoolOffer, refused: dict[str, datetime] | None = None, **more: Any
+    pool: NodepoolSpec, *offers: PoolOffer, refused: dict[str, RefusedOffer] | None = None
 ) -> Ranking:
-    return rank_offers(pool, offers, refused or {}, NOW, **more)
+    return rank_offers(pool, offers, refused or {}, NOW)
 
 
 def test_the_pools_order_of_types_goes_before_the_price() -> None:
@@ -139,7 +152,6 @@ def test_a_refused_offer_is_left_alone_for_half_an_hour(refused: PoolOffer) -> N
     after = rank(spec("a", "b"), refused, other, refused=refusals(refused, ago=SPOT_MEMORY))
 
     assert at_once.offers == before.offers == (other,)
-    assert at_once.again_at == NOW + SPOT_MEMORY
     assert after == Ranking((refused, other))
 
 
@@ -160,32 +172,91 @@ def test_a_refusal_is_about_one_type_place_and_capacity_type() -> None:
 
 
 def test_only_refusals_that_count_are_kept() -> None:
-    kept = {"new": NOW, "old": NOW - SPOT_MEMORY}
+    kept = {"new": refusal(), "old": refusal(SPOT_MEMORY)}
 
-    assert still_refused(kept, NOW) == {"new": NOW}
+    assert still_refused(kept, NOW) == {"new": refusal()}
 
 
 def test_a_pool_that_only_wants_spot_waits_for_it_and_says_when_it_tries_again() -> None:
     pool = spec(capacity_types=(SPOT,))
-    said = {memory_key(spot()): "InsufficientInstanceCapacity: there is none, sorry"}
+    refused = refusals(spot(), said="InsufficientInstanceCapacity: there is none, sorry", tries=3)
 
-    ranking = rank(pool, spot(), sold(), refused=refusals(spot()), said=said)
+    ranking = rank(pool, spot(), sold(), refused=refused)
 
+    words = "no spot capacity (InsufficientInstanceCapacity), again at 12:04 UTC"
     assert ranking == Ranking(
         (),
-        "no spot capacity (InsufficientInstanceCapacity), again at 12:30 UTC",
+        words,
         ErrorCode.INSUFFICIENT_CAPACITY,
-        NOW + SPOT_MEMORY,
+        NOW + timedelta(minutes=4),
+        refused=words,
     )
 
 
 def test_the_first_refusal_to_end_says_when_it_is_tried_again() -> None:
-    refused = refusals(spot()) | refusals(sold(), ago=timedelta(minutes=10))
+    refused = refusals(spot(), ago=timedelta(minutes=12)) | refusals(sold(), tries=6)
 
     ranking = rank(spec(), spot(), sold(), refused=refused)
 
-    assert ranking.reason == "no spot or on-demand capacity, again at 12:20 UTC"
-    assert ranking.again_at == NOW + timedelta(minutes=20)
+    assert ranking.reason == "no spot or on-demand capacity, again at 12:18 UTC"
+    assert ranking.again_at == NOW + timedelta(minutes=18)
+
+
+@pytest.mark.parametrize(
+    ("tries", "minutes"), [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (6, 30), (7, 30), (99, 30)]
+)
+def test_the_last_resort_is_tried_again_after_pauses_that_double_up_to_half_an_hour(
+    tries: int, minutes: int
+) -> None:
+    both, refused = spec(), refusal(tries=tries)
+
+    assert retry_at(both, sold(), refused) == NOW + timedelta(minutes=minutes)
+    assert retry_at(both, spot(), refused) == NOW + SPOT_MEMORY
+    assert retry_at(spec(capacity_types=(SPOT,)), spot(), refused) == retry_at(
+        both, sold(), refused
+    )
+
+
+def test_what_was_refused_is_bought_before_its_time_only_where_nothing_else_will_do() -> None:
+    large, small = sold("9", "b"), sold("1", "a")
+    large = large.model_copy(update={"capacity": SMALL.replace(accelerators=8)})
+    pool, ago = spec("a", "b", capacity_types=(ON_DEMAND,)), timedelta(minutes=1)
+    two = Resources(accelerators=2)
+
+    beside = rank(pool, small, large, refused=refusals(large, ago=ago))
+    alone = rank(pool, small, large, refused=refusals(large, small, ago=ago))
+    early = rank(pool, large, refused=refusals(large, ago=timedelta(seconds=59)))
+
+    assert resort_kinds(pool, beside, [Resources(accelerators=1)]) == ()
+    assert [kind.name for kind in resort_kinds(pool, beside, [two])] == [memory_key(large)]
+    assert len(resort_kinds(pool, alone, [])) == 2
+    assert resort_kinds(pool, early, [two]) == ()
+    assert "tried again now" in alone.refused
+
+
+def test_what_is_tried_again_is_bought_after_all_else_that_is_for_sale() -> None:
+    refused, dear = sold("1", "a"), sold("9", "b")
+    large = refused.model_copy(update={"capacity": SMALL.replace(accelerators=8)})
+    pool = spec("a", "b", capacity_types=(ON_DEMAND,))
+
+    ranking = rank(pool, large, dear, refused=refusals(large, ago=timedelta(minutes=1)))
+    (last,) = resort_kinds(pool, ranking, [Resources(accelerators=2)])
+
+    assert all(kind.rank < last.rank for kind in kinds_of(pool, ranking))
+
+
+def test_purchases_that_were_decided_together_are_one_try() -> None:
+    failure = Failure(code=ErrorCode.INSUFFICIENT_CAPACITY, message="none")
+    later = NOW + timedelta(minutes=1)
+
+    once = note_refusal({}, sold(), failure, ordered_at=NOW, now=NOW)
+    together = note_refusal(once, sold(), failure, ordered_at=NOW, now=NOW)
+    again = note_refusal(together, sold(), failure, ordered_at=later, now=later)
+    much_later = later + TRIES_MEMORY
+    anew = note_refusal(again, sold(), failure, ordered_at=much_later, now=much_later)
+
+    tries = [known[memory_key(sold())].tries for known in (once, together, again, anew)]
+    assert tries == [1, 1, 2, 1]
 
 
 def test_several_reasons_are_told_together() -> None:
@@ -218,9 +289,9 @@ def test_many_names_are_counted_and_each_is_told_once() -> None:
 
 
 def test_a_vendors_words_cannot_steer_a_terminal() -> None:
-    said = {memory_key(spot()): "\x1b[2J" + "x" * 1000}
+    refused = refusals(spot(), said="\x1b[2J" + "x" * 1000)
 
-    reason = rank(spec(), spot(), refused=refusals(spot()), said=said).reason
+    reason = rank(spec(), spot(), refused=refused).reason
 
     assert reason.isprintable()
     assert len(reason) < 200
@@ -294,7 +365,7 @@ def test_what_is_ranked_may_be_bought_and_nothing_else_is_kept_back(
 ) -> None:
     pool = spec("b", "a", max_usd_per_hour=Decimal(2))
     pairs = zip(map(memory_key, offers), ages, strict=False)
-    refused = {key: NOW - timedelta(minutes=age) for key, age in pairs}
+    refused = {key: refusal(timedelta(minutes=age)) for key, age in pairs}
     mixed = list(offers)
     chance.shuffle(mixed)
 
@@ -307,9 +378,10 @@ def test_what_is_ranked_may_be_bought_and_nothing_else_is_kept_back(
         and one.offer.capacity_type is not CapacityType.RESERVED
         and one.offer.usd_per_hour is not None
         and 0 < one.offer.usd_per_hour <= 2
-        and NOW - refused.get(memory_key(one), NOW - SPOT_MEMORY) >= SPOT_MEMORY
+        and NOW - refused.get(memory_key(one), refusal(SPOT_MEMORY)).at >= SPOT_MEMORY
     }
     keys = [memory_key(one) for one in ranking.offers]
+    assert {memory_key(one) for one in ranking.resort}.isdisjoint(keys)
     assert sorted(keys) == sorted(allowed)
     assert bool(ranking.reason) is not bool(keys)
     assert (ranking.code is None) is bool(keys)

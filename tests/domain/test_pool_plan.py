@@ -225,26 +225,6 @@ def test_a_pool_goes_on_once_a_configuration_error_is_put_right() -> None:
     assert world.place("d", "r2").state is PlacementState.PLACED
 
 
-def test_a_refused_offer_is_left_alone_for_half_an_hour() -> None:
-    asked: list[object] = []
-    world = PoolWorld(offers=BOTH[:1], capacity_types=(SPOT,), max_instances=4)
-
-    def stock(wanted: object) -> object:
-        asked.append(wanted)
-        return refuse(ErrorCode.INSUFFICIENT_CAPACITY, "InsufficientInstanceCapacity", SPOT)(
-            BOTH[0]
-        )
-
-    world.stock = stock  # type: ignore[assignment]
-    world.run()
-    world.want("d", "r1")
-    world.run(timedelta(minutes=65))
-
-    assert len(asked) == 3
-    reason = world.place("d", "r1").reason
-    assert reason == "no spot capacity (InsufficientInstanceCapacity), again at 01:30 UTC"
-
-
 # Case A15
 
 

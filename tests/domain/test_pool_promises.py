@@ -31,14 +31,26 @@ class PoolLife(RuleBasedStateMachine):
         least=st.integers(0, 1),
         spare=st.integers(0, 1),
         kinds=st.sampled_from([(SPOT,), (ON_DEMAND,), (SPOT, ON_DEMAND)]),
+        base=st.integers(0, 1),
+        stand_ins=st.booleans(),
     )
-    def begin(self, limit: int, least: int, spare: int, kinds: tuple[CapacityType, ...]) -> None:
+    def begin(
+        self,
+        limit: int,
+        least: int,
+        spare: int,
+        kinds: tuple[CapacityType, ...],
+        base: int,
+        stand_ins: bool,
+    ) -> None:
         self.limit = limit
         self.least = max(least, spare)
         spec: dict[str, Any] = {
             "min_instances": least,
             "warm_instances": spare,
         }
+        if len(kinds) == 2:
+            spec |= {"on_demand_base": base, "on_demand_fallback": stand_ins}
         both = (offer(SPOT, usd="0.40"), offer(ON_DEMAND))
         self.world = PoolWorld(offers=both, max_instances=limit, capacity_types=kinds, **spec)
         self.world.acknowledges = False
@@ -77,6 +89,12 @@ class PoolLife(RuleBasedStateMachine):
         if self.world.living():
             group = data.draw(st.sampled_from(self.world.living()))
             self.world.break_node(group.token, status)
+
+    @precondition(lambda self: self.world.living())
+    @rule(data=st.data())
+    def give_notice(self, data: st.DataObject) -> None:
+        group = data.draw(st.sampled_from(self.world.living()))
+        self.world.notice(group.token)
 
     @rule(
         code=st.sampled_from([ErrorCode.INSUFFICIENT_CAPACITY, ErrorCode.PROVIDER_AUTH, None]),

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from garrison.domain.rollout import SURGE_PATIENCE, Changes, Goal, Member, plan_members, victims
+from garrison.domain.rollout import (
+    LAST_CALL,
+    SURGE_PATIENCE,
+    Changes,
+    Goal,
+    Member,
+    plan_members,
+    victims,
+)
 
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 GOAL = Goal(desired=2, max_replicas=5, revision=1)
@@ -160,6 +168,25 @@ def test_a_draining_node_gets_a_successor_first_even_at_the_maximum() -> None:
     assert first == Changes(create=1)
     assert starting == Changes()
     assert ready.remove == (("r1", "its node will go"),)
+
+
+def test_a_replica_goes_half_a_minute_before_its_node_is_taken_though_no_successor_answers() -> (
+    None
+):
+    end = NOW + timedelta(minutes=2)
+    members = [member(1, draining=True, gone_at=end), member(2), member(3, ready=False)]
+
+    before = plan_members(members, GOAL, now=end - LAST_CALL - timedelta(seconds=1))
+    after = plan_members(members, GOAL, now=end - LAST_CALL)
+
+    assert (before.remove, before.again_at) == ((), end - LAST_CALL)
+    assert after.remove == (("r1", "its node is about to be taken"),)
+
+
+def test_only_a_node_that_will_go_has_a_last_call() -> None:
+    members = [member(1, gone_at=NOW), member(2)]
+
+    assert plan_members(members, GOAL, now=NOW) == Changes()
 
 
 @given(

@@ -59,7 +59,8 @@ def test_a_lost_data_directory_is_recovered_from_under_the_old_id(
 ) -> None:
     _left_in_the_cloud(installation.folder / "simulated.db")
     env = {**installation.environment, "GARRISON_INSTALLATION": LOST}
-    ports = ("--port", str(installation.port), "--ui-port", str(installation.ui_port))
+    ports = ["--port", str(installation.port), "--ui-port", str(installation.ui_port)]
+    ports += ["--router-port", "0"]
     up = installation.start("up", *ports, env=env)
     eventually("up serves", lambda: "Ctrl-C" in up.out or up.ended)
     assert not up.ended, up.err

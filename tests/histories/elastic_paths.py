@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 
+from garrison.activities.loads import TemporalLoads, load_watch_id
 from garrison.models.compute_cluster import (
     ComputeClusterInput,
     ComputeClusterRequest,
@@ -19,17 +21,22 @@ from garrison.models.compute_cluster import (
     ComputeClusterStatus,
 )
 from garrison.models.deployment import (
+    AutoscaleConfig,
     DeploymentAck,
     DeploymentPool,
     EnableRequest,
+    LoadConfig,
+    LoadKind,
     ReplicaState,
     ReplicaTemplate,
 )
-from garrison.models.deployment_state import DeploymentInput
+from garrison.models.deployment_state import DeploymentEndpoints, DeploymentInput
+from garrison.models.load import Followed, TargetChanged, WakeRequest
 from garrison.models.nodepool import NodepoolAck
 from garrison.models.nodepool_state import NodepoolInput
 from garrison.models.queues import TASK_QUEUE
 from garrison.providers.simulated.faults import Call, Fault, When
+from garrison.workers.main import now_utc
 from tests.histories.place import COMPUTE_CLUSTER, DEPLOYMENT, NODEPOOL, Place, Runs
 from tests.workflows.conftest import SOON, Story
 from tests.workflows.pool_story import GPU_TYPE, PoolStory
@@ -345,6 +352,61 @@ async def elastic_continues_as_new(story: Story) -> Runs:
     }
 
 
+async def _woken(place: Place) -> None:
+    await place.deployed.handle.signal("wake", WakeRequest(asked_at=now_utc()))
+    await place.deployed.until(lambda one: one.ready == 1)
+
+
+async def _target(place: Place, target: int, generation: int) -> None:
+    said = TargetChanged(
+        uid=place.deployed.uid, generation=generation, target=target, reason="as the load asks"
+    )
+    await place.deployed.handle.signal("autoscale", said)
+    await place.deployed.until(lambda one: one.desired == one.ready == target)
+
+
+async def deployment_follows_its_load(story: Story) -> Runs:
+    place = Place(story)
+    async with place.begun():
+        await _woken(place)
+        await _target(place, 2, generation=1)
+        await place.deployed.handle.signal("introduce")
+        await _target(place, 0, generation=1)
+        await place.end()
+    return place.runs(DEPLOYMENT)
+
+
+async def load_watch_continues_as_new(story: Story) -> Runs:
+    place = Place(story)
+    watch = story.client.get_workflow_handle(load_watch_id(LoadKind.SCRAPE))
+    async with place.begun():
+        loads = TemporalLoads(story.client, task_queue=TASK_QUEUE, heartbeat=timedelta(seconds=30))
+        status = await place.deployed.status()
+        said = Followed(
+            id=status.id,
+            workflow_id=place.deployed.handle.id,
+            uid=status.uid,
+            created_at=status.created_at,
+            version=1,
+            autoscale=AutoscaleConfig(load=LoadConfig(source=LoadKind.SCRAPE)),
+            endpoints=DeploymentEndpoints(
+                id=status.id, uid=status.uid, enabled=True, desired=0, generation=1
+            ),
+        )
+        for version in range(1, 121):
+            await loads.follow(said.replace(version=version))
+        first = (await watch.describe()).run_id
+        async with asyncio.timeout(SOON.total_seconds()):
+            while (last := (await watch.describe()).run_id) == first:
+                await asyncio.sleep(0.1)
+        await place.end()
+        await watch.terminate()
+    return {
+        when: story.client.get_workflow_handle(watch.id, run_id=run)
+        for when, run in (("before", first), ("after", last))
+    }
+
+
 ELASTIC: tuple[ElasticPath, ...] = (
     elastic_is_used_and_deleted,
     elastic_goes_with_its_compute_cluster,
@@ -365,8 +427,9 @@ ELASTIC: tuple[ElasticPath, ...] = (
     nodepool_has_no_compute_cluster,
     deployment_restarts_a_replica_that_cannot_be_started,
     deployment_is_refused_and_never_made,
+    deployment_follows_its_load,
 )
 """Walked on a dev server that suggests continue-as-new when real ones do."""
 
-RENEWING: tuple[ElasticPath, ...] = (elastic_continues_as_new,)
+RENEWING: tuple[ElasticPath, ...] = (elastic_continues_as_new, load_watch_continues_as_new)
 """Walked on the dev server, told to suggest continue-as-new early."""

@@ -12,21 +12,10 @@ from temporalio.worker import Replayer
 
 from garrison.failures import DATA_CONVERTER
 from garrison.models.cluster_messages import ClusterInput
-from garrison.workers.main import workflow_runner
+from garrison.workers.main import WORKFLOWS, workflow_runner
 from garrison.workflows.cluster import ClusterWorkflow
-from garrison.workflows.compute_cluster import ComputeClusterWorkflow
-from garrison.workflows.deployment import DeploymentWorkflow
-from garrison.workflows.nodepool import NodepoolWorkflow
-from garrison.workflows.provider_watch import ProviderWatchWorkflow
 from tests.histories.kept import CHANGED, FILES, FIRST, claim_in, file_of, history_of
 
-WORKFLOWS = (
-    ClusterWorkflow,
-    ComputeClusterWorkflow,
-    DeploymentWorkflow,
-    NodepoolWorkflow,
-    ProviderWatchWorkflow,
-)
 LAUNCHED = "cluster-is-launched-and-given-back"
 
 

@@ -22,7 +22,12 @@ from garrison.models.deployment import (
     HealthProbe,
     SchedulingChoice,
 )
-from garrison.models.deployment_fields import AutoscaleBlock, DeploymentBlock, WorkerBlock
+from garrison.models.deployment_fields import (
+    AutoscaleBlock,
+    DeploymentBlock,
+    LoadBlock,
+    WorkerBlock,
+)
 from garrison.models.elastic_fields import UNUSED, ComputeClusterBlock, NodepoolBlock
 from garrison.models.elastic_file import (
     DeploymentFile,
@@ -146,6 +151,8 @@ def test_every_key_of_a_nodepool_reaches_its_spec() -> None:
         min_instances="1",
         max_instances="4",
         warm_instances="2",
+        on_demand_base="1",
+        on_demand_fallback="true",
         max_price_per_hour="1.50",
         release_after_seconds="0",
         ssh_keys=[KEY],
@@ -160,6 +167,8 @@ def test_every_key_of_a_nodepool_reaches_its_spec() -> None:
         min_instances=1,
         max_instances=4,
         warm_instances=2,
+        on_demand_base=1,
+        on_demand_fallback=True,
         max_usd_per_hour=Decimal("1.50"),
         release_after=timedelta(0),
         ssh_keys=(KEY,),
@@ -418,6 +427,22 @@ def test_a_public_variant_with_short_delays_and_no_delay_to_zero_is_read() -> No
             {"warm_instances": "2"},
             "warm_instances: must be at most max_instances (1), not 2",
         ),
+        (
+            "nodepool",
+            {"node_capacity_type": {"capacity_types": ["1", "2"]}, "on_demand_base": "2"},
+            "on_demand_base: must be at most max_instances (1), not 2",
+        ),
+        (
+            "nodepool",
+            {"node_capacity_type": {"capacity_types": ["2"]}, "on_demand_fallback": "true"},
+            "on_demand_fallback: needs both capacity types, [1, 2]; add the other or leave this "
+            "out",
+        ),
+        (
+            "nodepool",
+            {"on_demand_base": "1"},
+            "on_demand_base: needs both capacity types, [1, 2]; add the other or leave this out",
+        ),
         ("nodepool", {"max_price_per_hour": "0"}, "max_price_per_hour: must be above 0, not '0'"),
         (
             "nodepool",
@@ -528,9 +553,28 @@ def test_a_public_variant_with_short_delays_and_no_delay_to_zero_is_read() -> No
         ),
         (
             "deployment",
-            {"worker": {"command": "x", "resources": {"gpus": "1"}}},
-            "worker.resources.gpus: is not a known key; known: accelerator_memory, "
+            {"worker": {"command": "x", "resources": {"colour": "red"}}},
+            "worker.resources.colour: is not a known key; known: accelerator_memory, "
             "accelerator_type, accelerators, cpu, memory",
+        ),
+        *(
+            (
+                "deployment",
+                {"worker": {"command": "x", "resources": {word: "1"}}},
+                f"worker.resources.{word}: is not a known key; did you mean {key!r}?",
+            )
+            for word, key in [
+                ("gpu", "accelerators"),
+                ("GPUs", "accelerators"),
+                ("gpu_memory", "accelerator_memory"),
+                ("ram", "memory"),
+            ]
+        ),
+        (
+            "nodepool",
+            {"instance_types": [{"id": "g5.2xlarge", "compute_info": {"gpus": "1"}}]},
+            "instance_types[0].compute_info.gpus: is not a known key; "
+            "did you mean 'num_accelerators'?",
         ),
     ],
 )
@@ -774,6 +818,7 @@ def test_the_documented_examples_are_those_of_the_tests(path: Path) -> None:
         ("## Nodepool", 0, NodepoolBlock),
         ("## Deployment", 0, DeploymentBlock),
         ("### Autoscale", 0, AutoscaleBlock),
+        ("### Autoscale", 1, LoadBlock),
         ("### Worker", 0, WorkerBlock),
         ("### Worker", 1, ResourcesFile),
         ("### Worker", 2, HealthFile),

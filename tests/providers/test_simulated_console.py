@@ -104,6 +104,8 @@ async def test_the_inventory_is_json_with_every_field(
         "created_at": "2026-01-01T12:00:00Z",
         "private_address": "10.0.0.1",
         "incarnation": 1,
+        "notice_at": None,
+        "notice_ends_at": None,
     }
 
 

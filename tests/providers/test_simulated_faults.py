@@ -275,6 +275,11 @@ def test_a_rule_hits_only_what_it_is_aimed_at(
         pytest.param({"call": "launch", "what": "latency"}, id="latency without seconds"),
         pytest.param({"call": "list", "code": "x", "owner": "c1"}, id="a list has no owner"),
         pytest.param({"call": "status", "code": "x"}, id="a status gives no error"),
+        pytest.param({"call": "launch", "code": "x", "notice_seconds": 9}, id="no reclaim"),
+        pytest.param({"call": "restart", "what": "reclaim"}, id="a restart is not taken back"),
+        pytest.param(
+            {"call": "launch", "what": "reclaim", "notice_seconds": -1}, id="a notice before now"
+        ),
         pytest.param({"call": "reboot", "code": "x"}, id="an unknown call"),
         pytest.param({"call": "list", "code": "x", "times": 0}, id="never"),
         pytest.param({"call": "list", "code": "x", "tims": 3}, id="a misspelt field"),

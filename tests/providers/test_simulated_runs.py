@@ -138,6 +138,8 @@ async def test_a_power_cut_ends_a_process_though_the_machine_comes_back(world: W
 async def test_a_cloud_of_before_gets_its_record_and_keeps_what_it_has(world: World) -> None:
     with closing(sqlite3.connect(world.path, isolation_level=None)) as file:
         file.execute("DROP TABLE runs")
+        file.execute("ALTER TABLE machines DROP COLUMN notice_at")
+        file.execute("ALTER TABLE machines DROP COLUMN taken_at")
         file.execute("PRAGMA user_version = 1")
 
     world.console = SimulatedConsole(world.path, clock=world.clock)

@@ -40,11 +40,11 @@ def eventually(what: str, claim: Callable[[], object], *, patience: float = PATI
 
 
 class Installation:
-    """A data directory with two ports of its own, and everything that runs on it."""
+    """A data directory with three ports of its own, and everything that runs on it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port, self.ui_port = free_ports(2)
+        self.port, self.ui_port, self.router_port = free_ports(3)
         self._logs = folder.parent / "logs"
         self._logs.mkdir()
         self._started: list[subprocess.Popen[bytes]] = []
@@ -79,7 +79,9 @@ class Installation:
 
     def up(self, *more: str) -> Running:
         """Start `garrison up` on the installation's ports."""
-        ports = ("--port", str(self.port), "--ui-port", str(self.ui_port))
+        ports = ["--port", str(self.port), "--ui-port", str(self.ui_port)]
+        if "--router-port" not in more:
+            ports += ["--router-port", str(self.router_port)]
         return self.start("up", *ports, *more)
 
     def serving(self, *more: str) -> Running:

@@ -15,12 +15,19 @@ from typing import Any
 import pytest
 
 from garrison.catalog.loader import load_offers
-from garrison.errors import InvalidSpec, Unsupported
+from garrison.errors import InvalidSpec
 from garrison.models.offer import CapacityType, OfferQuery
-from garrison.providers.local.provider import LocalProvider
+from garrison.providers.local.provider import REGION, LocalProvider
 from garrison.sealing import read_public_key, seal_env
-from garrison.settings import ProviderSettings, ProviderType, Settings, load_settings
-from garrison.workers.assemble import build_parts, load_or_create_ssh_key, queue_names
+from garrison.settings import (
+    ADAPTED,
+    LOCAL_REGION,
+    ProviderSettings,
+    ProviderType,
+    Settings,
+    load_settings,
+)
+from garrison.workers.assemble import _ADAPTERS, build_parts, load_or_create_ssh_key, queue_names
 from garrison.workers.main import Parts
 
 
@@ -119,27 +126,8 @@ async def test_a_paper_cloud_named_after_a_real_one_sells_its_machines(
     assert g5.simulated
 
 
-@pytest.mark.parametrize("kind", [ProviderType.AWS, ProviderType.TOGETHER, ProviderType.SSH])
-def test_a_provider_without_an_adapter_is_refused_before_anything_is_made(
-    kind: ProviderType, folder: Path
-) -> None:
-    with pytest.raises(Unsupported, match=f"mine \\({kind}\\)"):
-        build_parts(_settings(folder, mine=ProviderSettings(type=kind)))
-
-    assert not folder.exists()
-
-
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [("regions", ("moon",)), ("start_timeout", timedelta(1)), ("calls_per_second", 5.0)],
-)
-def test_a_setting_that_the_local_provider_would_ignore_is_refused(
-    setting: str, value: object, folder: Path
-) -> None:
-    chosen = ProviderSettings(type=ProviderType.LOCAL).model_copy(update={setting: value})
-
-    with pytest.raises(InvalidSpec, match=f"providers.here.{setting}"):
-        build_parts(_settings(folder, here=chosen))
+def test_settings_take_just_the_adapters_and_the_local_region_that_there_are() -> None:
+    assert (tuple(_ADAPTERS), REGION) == (ADAPTED, LOCAL_REGION)
 
 
 async def test_only_the_chosen_queues_are_served(folder: Path, opened: list[Parts]) -> None:

@@ -24,6 +24,7 @@ from garrison.cli.app import run
 from garrison.errors import InvalidSpec
 from garrison.failures import DATA_CONVERTER
 from garrison.models.cluster_state import Phase
+from garrison.models.deployment import LoadKind
 from garrison.models.group import Group, GroupRequest, Node, NodeStatus
 from garrison.providers.simulated.faults import Call, Fault
 from garrison.workers.metrics import Blocked, CountedStates, MetricsAddress
@@ -117,7 +118,8 @@ async def test_every_metric_of_the_document_is_served_and_tells_what_happened(
 ) -> None:
     story, name = scraped.story, scraped.story.name
 
-    async with story.worker():
+    async with story.worker() as worker:
+        await worker.traffic.loads.start(LoadKind.ROUTER)
         hurt = await story.running()
         dead = await story.running()
         mended = await story.running(recovery={"automatic": True})
@@ -155,6 +157,7 @@ async def test_every_metric_of_the_document_is_served_and_tells_what_happened(
     assert ended.value("garrison_watch_active", provider=name) == 0
     assert ended.value("garrison_watch_last_pass_timestamp_seconds", provider=name) == 0
     assert ended.value("garrison_orphan_machines", provider=name) == 0
+    assert ended.value("garrison_load_deployments", source="router") == 0
     assert ended.values("garrison_clusters", "phase") == {}
     assert ended.values("garrison_nodes", "status") == {}
     assert ended.ours() == _documented()

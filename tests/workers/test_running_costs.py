@@ -50,6 +50,18 @@ from garrison.workers.running_costs import RunningCosts
             id="a nodepool alone",
         ),
         pytest.param(
+            RunningCosts(1, Decimal("2"), simulated=1, nodepools=2, local=1),
+            "1 cluster and 2 nodepools go on at 2.00 USD/h; their guards pause until `garrison up`"
+            " (1 simulated, 1 on this machine)",
+            id="some on paper, some here",
+        ),
+        pytest.param(
+            RunningCosts(nodepools=1, local=1),
+            "1 nodepool goes on at 0.00 USD/h; its guard pauses until `garrison up`"
+            " (on this machine)",
+            id="here alone",
+        ),
+        pytest.param(
             RunningCosts(orphans=1),
             "no cluster goes on; 1 machine has no owner that Garrison knows (garrison doctor)",
             id="only an orphan",

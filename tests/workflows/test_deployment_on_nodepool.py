@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from unittest.mock import ANY
 
 import pytest
 
+from garrison.client.garrison import Garrison
+from garrison.errors import NotFound
 from garrison.models.deployment import DeploymentPool, ReplicaState
 from tests.workflows.conftest import Story
 from tests.workflows.pool_story import PoolStory
@@ -26,6 +29,14 @@ async def deployed(story: Story) -> AsyncIterator[DeploymentStory]:
     await deployed.end()
 
 
+async def saved_log(pools: PoolStory, deployment: str, replica: str) -> tuple[bytes, list[str]]:
+    """The log of a replica, and of which one it was said that it is a saved one."""
+    told: list[str] = []
+    deployments = Garrison(pools.client, pools.story.settings).deployments
+    read = deployments.logs(deployment, replica=replica, on_saved=told.append)
+    return b"".join([data async for data in read]), told
+
+
 async def test_scaling_to_one_buys_a_machine_and_to_zero_gives_it_back(
     pools: PoolStory, deployed: DeploymentStory
 ) -> None:
@@ -44,8 +55,12 @@ async def test_scaling_to_one_buys_a_machine_and_to_zero_gives_it_back(
         await deployed.scale(0)
         await deployed.until(lambda one: not one.replicas)
         empty = await pools.until(lambda one: not one.nodes)
+        kept = await saved_log(pools, up.id, up.replicas[0].name)
         await deployed.delete()
         await deployed.handle.result()
+        kept_longer = await saved_log(pools, up.id, up.replicas[0].name)
+        with pytest.raises(NotFound):
+            await saved_log(pools, up.id, f"{up.replicas[0].name}0")
 
     (replica,), (node,) = up.replicas, used.nodes
     assert at_zero == []
@@ -55,4 +70,6 @@ async def test_scaling_to_one_buys_a_machine_and_to_zero_gives_it_back(
     assert up.hourly_usd is not None
     assert 0 < up.hourly_usd <= (node.usd_per_hour or 0)
     assert empty.hourly_usd == 0
+    assert kept == kept_longer == (ANY, [replica.name])
+    assert kept[0]
     assert pools.story.machines() == []

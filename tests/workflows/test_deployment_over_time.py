@@ -20,14 +20,14 @@ from tests.workflows.stub_pool import DeploymentStory
 PROBE = Counter(
     TIMER_FIRED=1,
     TIMER_STARTED=1,
-    ACTIVITY_TASK_SCHEDULED=1,
-    ACTIVITY_TASK_STARTED=1,
-    ACTIVITY_TASK_COMPLETED=1,
-    WORKFLOW_TASK_SCHEDULED=2,
-    WORKFLOW_TASK_STARTED=2,
-    WORKFLOW_TASK_COMPLETED=2,
+    ACTIVITY_TASK_SCHEDULED=2,
+    ACTIVITY_TASK_STARTED=2,
+    ACTIVITY_TASK_COMPLETED=2,
+    WORKFLOW_TASK_SCHEDULED=3,
+    WORKFLOW_TASK_STARTED=3,
+    WORKFLOW_TASK_COMPLETED=3,
 )
-"""What one deadman probe adds to a history: the demand is said once more to the one pool."""
+"""What one deadman probe adds to a history: all is said again, to the pool and to routers."""
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import pytest
 from temporalio.client import WorkflowFailureError
@@ -15,7 +16,7 @@ from garrison.failures import DATA_CONVERTER
 from garrison.models.offer import CapacityType
 from garrison.models.placement import PlacementState
 from garrison.providers.simulated.faults import Call, Fault
-from garrison.workers.main import workflow_runner
+from garrison.workers.main import now_utc, workflow_runner
 from garrison.workflows.nodepool import NodepoolWorkflow
 from tests.workflows.conftest import Story
 from tests.workflows.pool_story import PoolStory
@@ -81,6 +82,33 @@ async def test_a12_on_demand_is_bought_at_once_when_spot_is_refused(pools: PoolS
     (node,) = status.nodes
     assert node.capacity_type is CapacityType.ON_DEMAND
     assert node.fallback is ErrorCode.QUOTA_EXCEEDED
+
+
+async def test_what_a_terminated_deployment_had_goes_at_the_next_look(pools: PoolStory) -> None:
+    async with pools.working():
+        await pools.begin(release_after=3600)
+        deployment = await pools.deploy("d", "r1")
+        other = await pools.deploy("e", "r2")
+        for one in (deployment, other):
+            await pools.placed(one, lambda one: one.state is PlacementState.PLACED)
+        await passes(pools, 1)  # by then the pool has nothing more to tell
+
+        await pools.handle(deployment).terminate("in the UI")
+        began = now_utc()
+        left = await pools.until(lambda one: len(one.nodes) == 1)
+        passed = now_utc() - began
+
+    assert [one.replica for one in left.nodes[0].replicas] == ["r2"]
+    assert len(pools.story.machines()) == 1
+    assert "DeploymentGone" in [event.reason for event in left.events]
+    assert passed < timedelta(seconds=10)
+
+
+async def passes(pools: PoolStory, count: int) -> None:
+    """Return after so many further passes of the watch."""
+    before = len(pools.story.calls(Call.LIST))
+    while len(pools.story.calls(Call.LIST)) < before + count:
+        await asyncio.sleep(0.05)
 
 
 async def test_a_deleted_pool_ends_once_everything_is_given_back(pools: PoolStory) -> None:

@@ -17,7 +17,13 @@ from garrison.models.group import LogChunk, NodeStatus, WorkloadStatus
 from garrison.models.offer import CapacityType
 from garrison.providers.simulated import machines, orders, paper, runs, workloads
 from garrison.providers.simulated.desk import CALLS_KEPT, apply_due
-from garrison.providers.simulated.faults import FaultRule, add_rule, list_rules
+from garrison.providers.simulated.faults import (
+    DEFAULT_NOTICE,
+    LONGEST,
+    FaultRule,
+    add_rule,
+    list_rules,
+)
 from garrison.providers.simulated.pricelist import EVERYWHERE
 from garrison.providers.simulated.store import (
     Clock,
@@ -26,6 +32,7 @@ from garrison.providers.simulated.store import (
     micros,
     moment,
     now_utc,
+    span,
 )
 
 TERMINATING = "terminating"
@@ -105,13 +112,31 @@ class SimulatedConsole:
             boot = machine.ready_at - machine.booting_at
             orders.boot_again(tx, machine, ready_at=now + boot, now=now)
 
+    def notice(self, node: str, seconds: float = DEFAULT_NOTICE) -> None:
+        """Tell a machine's owner that it is taken back, and take it when that time has passed.
+
+        Raises:
+            InvalidSpec: The time is negative, or longer than a rule may last.
+            NotFound: There is no such machine.
+            ConflictPhase: It is being deleted or gone, or under notice already.
+        """
+        if not 0 <= seconds <= LONGEST:
+            raise InvalidSpec(f"a notice of {seconds:g} s is none; give 0 to {LONGEST} s")
+        with self._store.transaction() as tx:
+            now = self._settled(tx)
+            machine = _living(tx, node)
+            told, end = machine.notice_at, machine.taken_at
+            if told is not None and end is not None and told <= now:
+                raise ConflictPhase(f"{node} is under notice already: it is taken at {_text(end)}")
+            orders.give_notice(tx, node, at=now, ends_at=now + span(seconds))
+
     def delete_node(self, node: str, *, vanish: bool = True) -> None:
         """Remove a machine behind its owner's back; one already gone stays gone.
 
         Args:
             node: Its provider id.
             vanish: Lists lose it at once and without a word. Otherwise they say `terminated` for
-                a while, as when a spot machine is reclaimed.
+                a while, as when a spot machine is reclaimed without notice.
 
         Raises:
             NotFound: There is no such machine.
@@ -330,6 +355,7 @@ def _is_gone(machine: machines.Machine, now: int) -> bool:
 
 
 def _entry(machine: machines.Machine, purchase: machines.Purchase, now: int) -> dict[str, Any]:
+    state = machines.status_at(machine, now)
     return {
         "provider_id": machine.provider_id,
         "token": purchase.token,
@@ -342,10 +368,16 @@ def _entry(machine: machines.Machine, purchase: machines.Purchase, now: int) -> 
         "capacity_type": purchase.capacity_type,
         "usd_per_hour": purchase.usd,
         "installation": purchase.installation,
-        "created_at": moment(machine.created_at).isoformat().replace("+00:00", "Z"),
+        "created_at": _text(machine.created_at),
         "private_address": machine.private_address,
         "incarnation": machine.incarnation,
+        "notice_at": _text(state.notice_at),
+        "notice_ends_at": _text(state.notice_ends_at),
     }
+
+
+def _text(time: int | None) -> str | None:
+    return None if time is None else moment(time).isoformat().replace("+00:00", "Z")
 
 
 def _true_status(machine: machines.Machine, now: int) -> str:

@@ -181,14 +181,15 @@ class Desk:
 
 def apply_due(tx: Tx, now: int) -> None:
     """Let every delayed effect happen whose time has come, each at its own time."""
-    rows = tx.execute(
+    # One after the other: an effect may bring another one that is due before the rest.
+    while row := tx.execute(
         'SELECT id, effect_at, call, "order" FROM pending WHERE effect_at <= ?'
-        " ORDER BY effect_at, id",
+        " ORDER BY effect_at, id LIMIT 1",
         (now,),
-    ).fetchall()
-    for number, effect_at, call, order in rows:
-        _EFFECTS[Call(call)](tx, order, effect_at)
+    ).fetchone():
+        number, effect_at, call, order = row
         tx.execute("DELETE FROM pending WHERE id = ?", (number,))
+        _EFFECTS[call](tx, order, effect_at)
 
 
 def open_window(tx: Tx, scope: str, until: int, now: int) -> None:
@@ -211,10 +212,15 @@ def _terminate_late(tx: Tx, order: str, at: int) -> None:
     orders.terminate(tx, orders.TerminateOrder.model_validate_json(order), at)
 
 
-_EFFECTS: dict[Call, Callable[[Tx, str, int], None]] = {
+def _reclaim(tx: Tx, order: str, at: int) -> None:
+    orders.reclaim(tx, orders.ReclaimOrder.model_validate_json(order), at)
+
+
+_EFFECTS: dict[str, Callable[[Tx, str, int], None]] = {
     Call.LAUNCH: _buy_late,
     Call.RESTART: _restart_late,
     Call.TERMINATE: _terminate_late,
+    orders.RECLAIM: _reclaim,
 }
 
 

@@ -18,6 +18,12 @@ from garrison.models.base import Model
 from garrison.providers.simulated.store import Tx, span
 from garrison.providers.simulated.vendor import NO_CAPACITY, Kind, error_for, kind_of
 
+DEFAULT_NOTICE = 120.0
+"""Seconds; what the large clouds give is 30 to 120."""
+
+LONGEST = 10_000_000
+"""Seconds, of everything that a rule or a person scripts."""
+
 MAX_COUNT = 1_000_000_000
 """Of calls and ranks, which the cloud's file holds as numbers of fixed size."""
 
@@ -49,7 +55,9 @@ class Fault(StrEnum):
     `lost_response` cuts the connection. `delayed_effect` takes effect `seconds` later, whatever
     became of the caller, who gets no answer before then. `late_list` shows what a call made or
     deleted (or, on `list`, everything) `seconds` late. `node_fails` lets bought nodes fail
-    `seconds` after the purchase. `unknown` hides a node's state and makes it unreachable.
+    `seconds` after the purchase. `reclaim` takes bought spot nodes back: their notice comes
+    `seconds` after the purchase, and ends `notice_seconds` later. `unknown` hides a node's state
+    and makes it unreachable.
     """
 
     ERROR = "error"
@@ -59,6 +67,7 @@ class Fault(StrEnum):
     DELAYED_EFFECT = "delayed_effect"
     LATE_LIST = "late_list"
     NODE_FAILS = "node_fails"
+    RECLAIM = "reclaim"
     UNKNOWN = "unknown"
 
 
@@ -78,6 +87,7 @@ _ALLOWED: dict[Fault, frozenset[Call]] = {
     Fault.DELAYED_EFFECT: frozenset({Call.LAUNCH, Call.RESTART, Call.TERMINATE}),
     Fault.LATE_LIST: frozenset({Call.LAUNCH, Call.TERMINATE, Call.LIST}),
     Fault.NODE_FAILS: frozenset({Call.LAUNCH}),
+    Fault.RECLAIM: frozenset({Call.LAUNCH}),
     Fault.UNKNOWN: frozenset({Call.STATUS}),
 }
 _TIMED = {Fault.LATENCY, Fault.DELAYED_EFFECT, Fault.LATE_LIST}
@@ -92,6 +102,7 @@ class FaultRule(Model):
         code: A vendor's error code, known or not, for `error`, `refusal` and `node_fails`.
         message: The vendor's words.
         seconds: How long or how late, for the faults that take time.
+        notice_seconds: How long before a reclaim its notice comes; None is two minutes.
         retry_after_seconds: What the error tells the caller to wait.
         times: How many calls it hits, None for every one until it is cleared.
         skip: How many matching calls pass unharmed first.
@@ -107,11 +118,12 @@ class FaultRule(Model):
     when: When | None = None
     code: str | None = Field(default=None, min_length=1, max_length=200)
     message: str | None = Field(default=None, max_length=2000)
-    seconds: float = Field(default=0.0, ge=0, le=10_000_000, allow_inf_nan=False)
-    retry_after_seconds: float | None = Field(default=None, ge=0, le=10_000_000)
+    seconds: float = Field(default=0.0, ge=0, le=LONGEST, allow_inf_nan=False)
+    notice_seconds: float | None = Field(default=None, ge=0, le=LONGEST)
+    retry_after_seconds: float | None = Field(default=None, ge=0, le=LONGEST)
     times: int | None = Field(default=1, ge=1, le=MAX_COUNT)
     skip: int = Field(default=0, ge=0, le=MAX_COUNT)
-    lasts_seconds: float | None = Field(default=None, ge=0, le=10_000_000)
+    lasts_seconds: float | None = Field(default=None, ge=0, le=LONGEST)
     owner: str | None = None
     region: str | None = None
     node: str | None = None
@@ -126,6 +138,8 @@ class FaultRule(Model):
             raise ValueError("an error needs a code")
         if self.what in _TIMED and not self.seconds:
             raise ValueError(f"{self.what} needs seconds")
+        if self.notice_seconds is not None and self.what is not Fault.RECLAIM:
+            raise ValueError(f"notice_seconds is of {Fault.RECLAIM} only, not of {self.what}")
         aimed = self.owner or self.region or self.node or self.rank is not None
         if self.call in {Call.LIST, Call.LIST_OFFERS} and aimed:
             raise ValueError(f"{self.call} is one call for all owners, places and nodes")
@@ -155,6 +169,11 @@ class FaultRule(Model):
         return self.what is Fault.ERROR and kind_of(self.code or "") is Kind.CAPACITY
 
     @property
+    def makes_spot_end(self) -> bool:
+        """Whether it is about machines that are bought on spot, and no others."""
+        return self.what is Fault.RECLAIM
+
+    @property
     def text(self) -> str:
         """The vendor's code and words."""
         return f"{self.code or NO_CAPACITY}: {self.words}"
@@ -181,6 +200,7 @@ class Target:
 
     Attributes:
         nodes: Provider id and rank of each node concerned; of a launch only ranks are known.
+        spot: A launch of spot machines.
     """
 
     call: Call
@@ -188,6 +208,7 @@ class Target:
     owner: str = ""
     region: str = ""
     nodes: tuple[tuple[str, int], ...] = ()
+    spot: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +276,7 @@ def take_hits(tx: Tx, target: Target, now: int, *, replayed: bool = False) -> Hi
     """
     matching = [r for r in list_rules(tx, now, target.call) if matches(r, target)]
     if replayed:
-        matching = [r for r in matching if not r.lacks_capacity]
+        matching = [r for r in matching if not (r.lacks_capacity or r.makes_spot_end)]
     return Hits(tuple(count_down(tx, matching)))
 
 
@@ -276,6 +297,8 @@ def count_down(tx: Tx, rules: Iterable[FaultRule]) -> list[FaultRule]:
 def matches(rule: FaultRule, target: Target) -> bool:
     """Return whether a rule concerns a call."""
     if rule.owner and rule.owner != target.owner and not target.owner.endswith(f"/{rule.owner}"):
+        return False
+    if rule.makes_spot_end and not target.spot:
         return False
     if rule.region and rule.region != target.region:
         return False

@@ -7,6 +7,7 @@ here runs inside one transaction and knows neither faults nor the event loop.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from garrison.models.group import (
 from garrison.models.offer import CapacityType
 from garrison.providers.simulated.store import Tx, moment
 
+TAKEN = "taken back by the provider"
 SHUTTING_DOWN = "shutting down"
 POWERED_OFF = "powered off"
 _HOSTS = 254
@@ -60,6 +62,7 @@ class Machine(NamedTuple):
         ending_at: When its deletion was ordered; `terminated_at`, when that is done.
         end_late: How late lists show the deletion.
         listed_until: When lists forget that it existed.
+        notice_at: When its owner is told that it is taken back at `taken_at`.
     """
 
     id: int
@@ -79,6 +82,8 @@ class Machine(NamedTuple):
     terminated_at: int | None
     end_late: int
     listed_until: int | None
+    notice_at: int | None
+    taken_at: int | None
 
     @property
     def private_address(self) -> str:
@@ -196,18 +201,32 @@ def free_stock(tx: Tx, region: str, instance_type: str, now: int) -> int | None:
 
 
 class State(NamedTuple):
-    """A machine's state at a time, with the provider's words."""
+    """A machine's state at a time, with the provider's words.
+
+    Attributes:
+        notice_at: Of a notice that was given by then; it is taken at `notice_ends_at`.
+    """
 
     status: NodeStatus
     message: str | None = None
     failure: ErrorCode | None = None
+    notice_at: int | None = None
+    notice_ends_at: int | None = None
 
 
 def status_at(machine: Machine, time: int) -> State:
     """Return the state at a time; an earlier time gives the state as it was then."""
+    state = _without_notice(machine, time)
+    if state.status is NodeStatus.TERMINATED or not _passed(machine.notice_at, time):
+        return state
+    return state._replace(notice_at=machine.notice_at, notice_ends_at=machine.taken_at)
+
+
+def _without_notice(machine: Machine, time: int) -> State:
     seen_end = time - machine.end_late
     if _passed(machine.terminated_at, seen_end):
-        return State(NodeStatus.TERMINATED)
+        taken = machine.taken_at is not None and machine.ending_at == machine.taken_at
+        return State(NodeStatus.TERMINATED, TAKEN if taken else None)
     if _passed(machine.ending_at, seen_end):
         return State(NodeStatus.STOPPED, SHUTTING_DOWN)
     if _passed(machine.fails_at, time):
@@ -237,7 +256,13 @@ def node_of(
         workloads=workloads,
         failure=state.failure,
         message=state.message,
+        notice_at=_moment(state.notice_at),
+        notice_ends_at=_moment(state.notice_ends_at),
     )
+
+
+def _moment(value: int | None) -> datetime | None:
+    return None if value is None else moment(value)
 
 
 def group_of(purchase: Purchase, nodes: Iterable[Node]) -> Group:

@@ -25,6 +25,9 @@ from garrison.providers.simulated.machines import (
 from garrison.providers.simulated.store import Tx, span
 from garrison.providers.simulated.vendor import NO_CAPACITY
 
+RECLAIM = "reclaim"
+"""What a pending effect is called that no call has caused."""
+
 TERMINATED_SHOWN = span(timedelta(minutes=5))
 """How long lists go on showing a terminated machine."""
 
@@ -36,6 +39,20 @@ class NodeFailure(Message):
     rank: int | None = None
     code: ErrorCode
     message: str
+
+
+class NodeReclaim(Message):
+    """Scripted: nodes of an order (one rank, or all) are taken back some time after a notice."""
+
+    after: int
+    lasts: int
+    rank: int | None = None
+
+
+class ReclaimOrder(Message):
+    """The end of a notice, unless another one was given since."""
+
+    provider_id: str
 
 
 class LaunchOrder(Message):
@@ -52,6 +69,7 @@ class LaunchOrder(Message):
     boot: int
     late: int = 0
     failures: tuple[NodeFailure, ...] = ()
+    reclaims: tuple[NodeReclaim, ...] = ()
     stop_rank: int | None = None
     stop_code: ErrorCode = ErrorCode.INSUFFICIENT_CAPACITY
     stop_message: str = ""
@@ -99,6 +117,8 @@ def buy(tx: Tx, order: LaunchOrder, now: int) -> Refusal | None:
         " failure_message) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [_new_machine(order, purchase, rank, now) for rank in range(made)],
     )
+    for rank in range(made):
+        _script_reclaim(tx, order, _provider_id(purchase, rank), rank, now)
     _note_peak(tx, "uid", request.uid, count_living(tx, now, uid=request.uid))
     _note_peak(tx, "token", request.token, count_living(tx, now, purchase=purchase))
     return None
@@ -163,6 +183,26 @@ def end(tx: Tx, machine: Machine, now: int, *, gone_at: int, late: int = 0) -> N
     tx.execute("DELETE FROM log WHERE machine = ?", (machine.id,))
 
 
+def give_notice(tx: Tx, provider_id: str, *, at: int, ends_at: int) -> None:
+    """Have a machine's owner told at a time that it is taken back at another."""
+    tx.execute(
+        "UPDATE machines SET notice_at = ?, taken_at = ? WHERE provider_id = ?",
+        (at, ends_at, provider_id),
+    )
+    order = ReclaimOrder(provider_id=provider_id)
+    tx.execute(
+        'INSERT INTO pending (effect_at, call, "order") VALUES (?, ?, ?)',
+        (ends_at, RECLAIM, order.model_dump_json()),
+    )
+
+
+def reclaim(tx: Tx, order: ReclaimOrder, at: int) -> None:
+    """Take a machine back whose notice has ended; one that its owner gave back is gone already."""
+    found = find_machine(tx, order.provider_id, None)
+    if found is not None and found[0].ending_at is None and found[0].taken_at == at:
+        end(tx, found[0], at, gone_at=at)
+
+
 def vanish(tx: Tx, machine: Machine, now: int) -> None:
     """Delete one machine without a trace in any list."""
     if machine.terminated_at is None or machine.terminated_at > now:
@@ -199,7 +239,7 @@ def _insert_purchase(tx: Tx, order: LaunchOrder, now: int) -> int:
 def _new_machine(order: LaunchOrder, purchase: int, rank: int, now: int) -> tuple[object, ...]:
     failure = next((f for f in order.failures if f.rank in {None, rank}), None)
     return (
-        f"sim-{purchase}-{rank}",
+        _provider_id(purchase, rank),
         purchase,
         rank,
         order.installation,
@@ -214,6 +254,20 @@ def _new_machine(order: LaunchOrder, purchase: int, rank: int, now: int) -> tupl
         failure.code if failure else None,
         failure.message if failure else None,
     )
+
+
+def _provider_id(purchase: int, rank: int) -> str:
+    return f"sim-{purchase}-{rank}"
+
+
+def _script_reclaim(
+    tx: Tx, order: LaunchOrder, provider_id: str, rank: int, bought_at: int
+) -> None:
+    for one in order.reclaims:
+        if one.rank in {None, rank}:
+            told_at = bought_at + one.after
+            give_notice(tx, provider_id, at=told_at, ends_at=told_at + one.lasts)
+            return
 
 
 def _note_peak(tx: Tx, kind: str, key: str, machines: int) -> None:

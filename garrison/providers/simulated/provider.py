@@ -27,6 +27,7 @@ from garrison.models.provider import Capabilities, ProviderFacts, WorkloadSuppor
 from garrison.providers.simulated import machines, orders, vendor
 from garrison.providers.simulated.desk import Desk, Limit, Visit
 from garrison.providers.simulated.faults import (
+    DEFAULT_NOTICE,
     Call,
     Fault,
     FaultRule,
@@ -135,6 +136,7 @@ class SimulatedProvider:
                 owner=request.owner,
                 region=request.region,
                 nodes=tuple(("", rank) for rank in range(min(request.count, MAX_COUNT))),
+                spot=request.capacity_type is CapacityType.SPOT,
             )
             return target, machines.find_purchase(tx, request.token) is not None
 
@@ -259,6 +261,7 @@ class SimulatedProvider:
             boot=self._boot,
             late=span(visit.hits.seconds(Fault.LATE_LIST)),
             failures=_failures(visit.hits),
+            reclaims=_reclaims(visit.hits),
         )
         if refusing is None:
             return order
@@ -353,6 +356,18 @@ def _failures(hits: Hits) -> tuple[orders.NodeFailure, ...]:
         )
         for rule in hits.rules
         if rule.what is Fault.NODE_FAILS
+    )
+
+
+def _reclaims(hits: Hits) -> tuple[orders.NodeReclaim, ...]:
+    return tuple(
+        orders.NodeReclaim(
+            after=span(rule.seconds),
+            lasts=span(DEFAULT_NOTICE if rule.notice_seconds is None else rule.notice_seconds),
+            rank=rule.rank,
+        )
+        for rule in hits.rules
+        if rule.what is Fault.RECLAIM
     )
 
 

@@ -29,7 +29,7 @@ Both together stay under the provider's default `effect_bound`: a call whose cal
 takes effect within that time or not at all.
 """
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _MAKING = threading.Lock()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -166,6 +166,15 @@ CREATE INDEX runs_open ON runs (machine, ended_at);
 """
 """What files of version 1 lack."""
 
+_SINCE_3 = """
+ALTER TABLE machines ADD COLUMN notice_at INTEGER;
+ALTER TABLE machines ADD COLUMN taken_at INTEGER
+"""
+"""What files of version 2 lack."""
+
+_STEPS = (_SCHEMA, _SINCE_2, _SINCE_3)
+"""What each version adds to the one before it."""
+
 
 class Store:
     """An open file; transactions of one process take turns on one connection."""
@@ -296,9 +305,9 @@ def _create_schema(tx: Tx) -> None:
     if version == SCHEMA_VERSION:
         return
     (tables,) = tx.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if version not in {0, 1} or (tables and not version):
+    if version not in range(SCHEMA_VERSION) or (tables and not version):
         raise sqlite3.DatabaseError(f"schema {version}, expected {SCHEMA_VERSION}")
-    missing = _SINCE_2 if version else _SCHEMA + _SINCE_2
-    for statement in missing.split(";"):
-        tx.execute(statement)
+    for step in _STEPS[version:]:
+        for statement in step.split(";"):
+            tx.execute(statement)
     tx.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

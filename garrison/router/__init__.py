@@ -1,0 +1,1 @@
+"""The HTTP reverse proxy in front of all deployments."""
