@@ -20,6 +20,7 @@ from benchmarks import (
     machine,
     recovery,
     restarts,
+    router,
     termination,
     updates,
 )
@@ -77,6 +78,10 @@ def _followed(options: argparse.Namespace, say: Say) -> Awaitable[list[Figure]]:
     return followed.measure(deployments=count, settle=settle, window=window, say=say)
 
 
+def _router(options: argparse.Namespace, say: Say) -> Awaitable[list[Figure]]:
+    return router.measure(requests=64 if options.quick else 960, say=say)
+
+
 BENCHMARKS: Mapping[str, Benchmark] = {
     "lifecycles": _lifecycles,
     "updates": _updates,
@@ -86,6 +91,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "idle": _idle,
     "elastic": _elastic,
     "followed": _followed,
+    "router": _router,
 }
 
 

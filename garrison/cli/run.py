@@ -20,6 +20,7 @@ from garrison.models.provider import ProviderFacts
 from garrison.router.config import check_config, router_config
 from garrison.router.directory import TemporalDirectory
 from garrison.router.listener import shown_address
+from garrison.router.process import keep_what_was_loaded, raise_open_files
 from garrison.router.router import Router
 from garrison.settings import RouterSettings, Settings, default_data_dir, load_settings
 from garrison.workers.assemble import queue_names
@@ -179,6 +180,8 @@ def _router(settings: Settings) -> Beside:
         check_port(config.port, "--router-port", config.host)
 
     def serving(client: Client, parts: Parts) -> contextlib.AbstractAsyncContextManager[object]:
+        raise_open_files()
+        keep_what_was_loaded()
         return Router.serving(config, TemporalDirectory(client))
 
     return Beside(serving, check)

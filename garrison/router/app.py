@@ -73,7 +73,6 @@ class App:
             await self._control.serve(scope, receive, path.decode("ascii"), answer)
             return
         target = split_target(path, scope["query_string"])
-        entry.path = target.path
         await self._proxy.serve(scope, receive, target, answer, entry)
 
     async def _refuse(self, error: GarrisonError, answer: Answer, entry: Entry) -> None:

@@ -128,7 +128,7 @@ class Proxy:
         return route
 
     async def _accept(self, route: Route, asked: Asked, answer: Answer) -> None:
-        asked.entry.deployment = route.id
+        asked.entry.deployment, asked.entry.path = route.id, asked.target.path
         with route.accepted():
             await self._relay(route, asked, answer)
 

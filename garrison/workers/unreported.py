@@ -17,14 +17,16 @@ not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+
+from garrison.workers.traces import LEAVING_TRACES, TaskTraces
 
 BY_ITSELF = "legacy_query"
 """The core's id of a query that comes without a workflow task."""
@@ -36,15 +38,17 @@ Forget = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ForgetfulRunner(SandboxedWorkflowRunner):
-    """The sandbox, which has workflows forgotten after queries.
+    """The sandbox, which has workflows forgotten after queries, and tasks leave traces.
 
     Attributes:
         forget: Has the worker forget a run, by its id, once the activation under way is over.
+        leaving_traces: See `garrison.workers.traces`.
         spared: Workflow types that are kept, as what they command depends on no order of events.
     """
 
     forget: Forget = lambda run_id: None
     spared: frozenset[str] = frozenset()
+    leaving_traces: Mapping[str, int] = field(default_factory=lambda: LEAVING_TRACES)
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Create an instance that is watched."""
@@ -52,11 +56,14 @@ class ForgetfulRunner(SandboxedWorkflowRunner):
         if det.defn.name in self.spared:
             return instance
         watch = QueryWatch(self.forget)
+        traces = TaskTraces(self.leaving_traces.get(det.defn.name or ""))
         whole = instance.activate
 
         def activate(act: WorkflowActivation) -> WorkflowActivationCompletion:
             watch.note(act)
-            return whole(act)
+            done = whole(act)
+            traces.leave(act, done)
+            return done
 
         instance.activate = activate  # type: ignore[method-assign]
         return instance

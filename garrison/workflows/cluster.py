@@ -68,7 +68,13 @@ NEWS_BEFORE_OUTCOME = "news-before-outcome"
 
 QUOTE_DESPITE_SILENCE = "quote-despite-silence"
 
-SINCE = {PUBLISH_WHAT_CHANGED: 1, NEWS_BEFORE_OUTCOME: 1, QUOTE_DESPITE_SILENCE: 2}
+LEAVE_TRACES = "leave-traces"
+SINCE = {
+    PUBLISH_WHAT_CHANGED: 1,
+    NEWS_BEFORE_OUTCOME: 1,
+    QUOTE_DESPITE_SILENCE: 2,
+    LEAVE_TRACES: 3,  # by the worker, see `garrison.workers.traces`
+}
 """The revision from which a run goes the new way of a change without a marker; of an older run it
 is asked with one. See `docs/changing-workflows.md`."""
 

@@ -241,6 +241,12 @@ class PoolDriver(ElasticDriver):
 
         await self._upon(step.number, remove)
 
+    async def _notice(self, step: steps.Notice) -> None:
+        def notice(node: str) -> None:
+            self._console.notice(node, step.seconds)
+
+        await self._upon(step.number, notice)
+
     async def _upon(self, number: int, incident: Callable[[str], None]) -> None:
         machines = await self._machines()
         if not machines:
@@ -273,7 +279,7 @@ class DeploymentDriver(ElasticDriver):
         needs = Resources(cpu_milli=plan.cpu_milli, memory_bytes=steps.MEMORY)
         return DeploymentSpec(
             id=plan.name,
-            template=ReplicaTemplate(command=command_of(revision), resources=needs),
+            template=ReplicaTemplate(command=command_of(revision), resources=needs, port=plan.port),
             autoscale=AutoscaleConfig(
                 min_replicas=plan.least, max_replicas=plan.most, disable_packing=plan.exclusive
             ),

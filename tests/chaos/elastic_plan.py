@@ -114,6 +114,14 @@ class Remove:
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Have the provider say that it will take a machine of the pool in so many seconds."""
+
+    number: int
+    seconds: float
+
+
 Step = (
     Pause
     | Create
@@ -126,6 +134,7 @@ Step = (
     | Filled
     | PowerCut
     | Remove
+    | Notice
     | Rule
     | Seen
     | Kill
@@ -154,6 +163,7 @@ class DeploymentPlan:
         pools: In which its replicas may be.
         least: Its `min_replicas`.
         exclusive: Each replica has a node of its own.
+        port: Where replicas listen, so that routers and the watch of the load are told of them.
     """
 
     name: str
@@ -163,6 +173,7 @@ class DeploymentPlan:
     least: int
     most: int
     exclusive: bool
+    port: int | None
     scheduling: SchedulingChoice
     start: float
     steps: tuple[Step, ...]
@@ -261,8 +272,9 @@ def _incidents(draft: _Draft) -> None:
     for _ in range(draft.rng.randint(0, LOSSES)):
         draft.pause(0.5, 3.0)
         number = draft.rng.randrange(4)
-        cut = draft.flip()
-        draft.add(PowerCut(number) if cut else Remove(number))
+        notice = Notice(number, _tenth(draft.rng, 0.5, 6.0))
+        losses: tuple[Step, ...] = (PowerCut(number), Remove(number), notice)
+        draft.add(draft.rng.choice(losses))
     if draft.flip(0.4):
         call, moment = draft.rng.choice([Call.LAUNCH, Call.TERMINATE]), draft.rng.choice([*Moment])
         draft.held(call, moment)
@@ -421,6 +433,7 @@ def _deployment(
         least=rng.choice([0, 0, 1]),
         most=most,
         exclusive=rng.random() < 0.2,
+        port=rng.choice([None, 8000]),
         scheduling=rng.choice([*SchedulingChoice]),
         start=_tenth(rng, 0.0, 3.0),
         steps=tuple(draft.steps),

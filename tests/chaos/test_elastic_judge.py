@@ -102,7 +102,8 @@ STATUS = DeploymentStatus(
     replicas=(READY,),
 )
 PLAN = DeploymentPlan(
-    "web", "", ("p",), 1000, 0, 2, exclusive=False, scheduling=SchedulingChoice.PRICE, start=0,
+    "web", "", ("p",), 1000, 0, 2, exclusive=False,
+        port=None, scheduling=SchedulingChoice.PRICE, start=0,
     steps=(),
 )  # fmt: skip
 WISH = DeploymentWish(PLAN, LIFE, fixed=1)

@@ -8,6 +8,7 @@ from tests.chaos.elastic_plan import (
     Create,
     DeploymentPlan,
     ElasticPlan,
+    Notice,
     PoolPlan,
     PowerCut,
     Remove,
@@ -68,7 +69,7 @@ def test_every_deployment_begins_with_its_creation_on_a_pool_of_the_run() -> Non
 def test_a_pool_can_always_buy_something_soon() -> None:
     for pool in chain.from_iterable(make_elastic_plan(seed).pools for seed in SEEDS):
         refused = [rule for rule in _rules(pool) if rule.rule.what is Fault.REFUSAL]
-        lost = [step for step in pool.steps if isinstance(step, (PowerCut, Remove))]
+        lost = [step for step in pool.steps if isinstance(step, (Notice, PowerCut, Remove))]
 
         assert sum(rule.rule.times or 99 for rule in refused) < len(pool.instance_types)
         assert len(lost) <= LOSSES

@@ -275,3 +275,13 @@ def _begin(port: int) -> socket.socket:
     made.setblocking(False)
     made.connect_ex(("127.0.0.1", port))
     return made
+
+
+@pytest.mark.parametrize("state", [one for one in ReplicaState if one is not ReplicaState.READY])
+async def test_only_ready_replicas_get_requests(state: ReplicaState, play: Play) -> None:
+    other, good = await play(name="other"), await play(name="good")
+    async with routing(endpoints(ready(other, state), ready(good))) as stage:
+        for _ in range(4):
+            await stage.client.get("/llm/x")
+
+    assert (len(other.seen), len(good.seen)) == (0, 4)

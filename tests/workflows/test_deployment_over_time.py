@@ -26,6 +26,7 @@ PROBE = Counter(
     WORKFLOW_TASK_SCHEDULED=3,
     WORKFLOW_TASK_STARTED=3,
     WORKFLOW_TASK_COMPLETED=3,
+    WORKFLOW_PROPERTIES_MODIFIED=3,
 )
 """What one deadman probe adds to a history: all is said again, to the pool and to routers."""
 

@@ -25,6 +25,7 @@ PROBE = Counter(
     WORKFLOW_TASK_COMPLETED=3,
     TIMER_STARTED=2,
     TIMER_CANCELED=1,
+    WORKFLOW_PROPERTIES_MODIFIED=3,
 )
 """What one deadman probe adds to a history at most: the ask, and the answer to it."""
 
