@@ -21,7 +21,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from benchmarks.raw_workflow import RawWorkflow
 from garrison.client.clusters import Clusters
 from garrison.client.waiting import polling, wait_for
-from garrison.domain.cluster_call import cluster_workflow_id
+from garrison.domain.clusters.call import cluster_workflow_id
 from garrison.errors import ServiceUnreachable
 from garrison.models.cluster import ClusterSpec
 from garrison.models.cluster_messages import (

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from benchmarks.autoscale.world import World
-from garrison.domain.autoscale import FIRST_BOOT, Observation, blend_boot, decide
+from garrison.domain.autoscaling.decision import FIRST_BOOT, Observation, blend_boot, decide
 from garrison.models.autoscale import PRESETS, AutoscalePreset, AutoscaleState
 from garrison.models.deployment import AutoscaleConfig
 
@@ -15,7 +15,7 @@ PAUSE, QUEUEING_PAUSE = 10.0, 2.0
 
 
 class Shipped:
-    """`garrison.domain.autoscale` with a configuration."""
+    """`garrison.domain.autoscaling.decision` with a configuration."""
 
     wakes = True
 

@@ -25,7 +25,7 @@ from temporalio.service import RPCError
 from garrison.activities.heartbeat import beat_pause
 from garrison.activities.loads import Loads
 from garrison.activities.watches import is_not_found
-from garrison.domain.load_look import look, resume
+from garrison.domain.autoscaling.look import look, resume
 from garrison.load.base import LoadSource
 from garrison.models.load import (
     Followed,

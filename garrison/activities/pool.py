@@ -11,7 +11,7 @@ from temporalio import activity
 from garrison.activities.heartbeat import beating
 from garrison.activities.log_keeper import LogKeeper
 from garrison.activities.provider import ProviderActivities
-from garrison.domain.pool_offers import nominal_resources
+from garrison.domain.pools.offers import nominal_resources
 from garrison.errors import GarrisonError, ProviderError
 from garrison.models.cluster_messages import DeleteAnswer, PurchaseAnswer, PurchaseRequest
 from garrison.models.group import Refusal

@@ -7,7 +7,7 @@ import re
 from temporalio import activity
 
 from garrison.activities.log_keeper import LogKeeper
-from garrison.domain.cluster_outcome import WORKLOAD
+from garrison.domain.clusters.outcome import WORKLOAD
 from garrison.errors import GarrisonError
 from garrison.models.base import NAME_PATTERN
 from garrison.models.group import Group, Node, NodeStatus

@@ -31,7 +31,7 @@ from garrison.client.ssh import run_ssh
 from garrison.client.translation import translated
 from garrison.client.updates import is_between_runs, send_update, starting_with
 from garrison.client.waiting import OnChange, polling, wait_for, workload_ended
-from garrison.domain.cluster_call import cluster_workflow_id
+from garrison.domain.clusters.call import cluster_workflow_id
 from garrison.errors import (
     ConflictPhase,
     InvalidSpec,

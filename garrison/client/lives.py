@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 
 from garrison.client.cluster_rows import KILLED
-from garrison.domain.cluster_call import cluster_workflow_id
-from garrison.domain.cluster_report import charge_until
+from garrison.domain.clusters.call import cluster_workflow_id
+from garrison.domain.clusters.report import charge_until
 from garrison.errors import ErrorCode, GarrisonError, NotFound, QuoteExpired
 from garrison.models.cluster_state import CLOSED_PHASES, Phase
 from garrison.models.cluster_status import ClusterStatus, ErrorStatus

@@ -15,7 +15,7 @@ from garrison.client.entity import Beginning, Made
 from garrison.client.lives import CALL_TIMEOUT
 from garrison.client.pool_market import PoolMarket, PoolPreview
 from garrison.domain.apply_plan import machines_held
-from garrison.domain.pool_life import count_problems
+from garrison.domain.pools.life import count_problems
 from garrison.errors import InvalidSpec, NotFound
 from garrison.models.compute_cluster import ComputeClusterSpec, DeleteAccepted, DeleteRequested
 from garrison.models.elastic_rows import NodepoolRow

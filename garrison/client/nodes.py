@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 from garrison.client.keys import ClientKeys
-from garrison.domain.cluster_outcome import ENDED, WORKLOAD
+from garrison.domain.clusters.outcome import ENDED, WORKLOAD
 from garrison.errors import ConflictPhase, NotFound, Unsupported
 from garrison.models.cluster_messages import ReadLogRequest
 from garrison.models.cluster_state import UP_PHASES

@@ -13,7 +13,7 @@ from garrison.client.offers import Offers
 from garrison.client.translation import translated
 from garrison.domain.apply_plan import machines_held
 from garrison.domain.claims import claim_warnings
-from garrison.domain.pool_market import rank_offers
+from garrison.domain.pools.market import rank_offers
 from garrison.domain.rates import node_rate
 from garrison.errors import InvalidSpec, Problem, Unsupported
 from garrison.models.base import Message, Money

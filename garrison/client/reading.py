@@ -18,7 +18,7 @@ from temporalio.client import (
 
 from garrison.client.lives import as_it_is, pinned_life
 from garrison.client.retries import with_retries
-from garrison.domain.cluster_call import cluster_workflow_id
+from garrison.domain.clusters.call import cluster_workflow_id
 from garrison.errors import NotFound
 from garrison.models.cluster_state import Phase
 from garrison.models.cluster_status import ClusterStatus

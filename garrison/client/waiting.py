@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
-from garrison.domain.cluster_outcome import ENDED
+from garrison.domain.clusters.outcome import ENDED
 from garrison.errors import ErrorCode, GarrisonError, QuoteExpired, WaitTimeout, error_of
 from garrison.models.cluster_state import CLOSED_PHASES, Phase
 from garrison.models.cluster_status import ClusterStatus

@@ -10,8 +10,8 @@ from datetime import datetime
 
 from garrison.domain.accelerators import read_accelerator
 from garrison.domain.cleanup import begin_cleanup
+from garrison.domain.clusters.recovery import check_recoverable
 from garrison.domain.pricing import start_meter, stop_meter
-from garrison.domain.recovery import check_recoverable
 from garrison.domain.secrets import unsealed_names
 from garrison.errors import (
     ConflictPhase,

@@ -11,8 +11,8 @@ from garrison.models.load import Followed, LoadCounts
 class LoadSource(Protocol):
     """Counts the requests of deployments.
 
-    Counters may begin anew, as `garrison.domain.autoscale` knows what that means; a number that is
-    absent, stale, not a number or only of some replicas makes the whole deployment missing.
+    Counters may begin anew, which `garrison.domain.autoscaling.decision` understands; a number that
+    is absent, stale, not a number or only of some replicas makes the whole deployment missing.
     """
 
     async def read(self, followed: Sequence[Followed]) -> Mapping[str, LoadCounts]:

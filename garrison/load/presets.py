@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from garrison.domain.load_series import Role, Sample
+from garrison.domain.autoscaling.series import Role, Sample
 from garrison.models.deployment import LoadPreset
 
 Names = tuple[tuple[str, ...], ...]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from garrison.domain.load_series import Role, Sample
+from garrison.domain.autoscaling.series import Role, Sample
 from garrison.load.presets import PRESETS, Named, ServerMetrics, assign_roles
 from garrison.load.reading import Reading
 from garrison.models.deployment import LoadPreset, ReplicaState

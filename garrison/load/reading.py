@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from garrison.domain.load_series import (
+from garrison.domain.autoscaling.series import (
     HOLE_SECONDS,
     NOBODY_READY,
     REMEMBERED_SECONDS,

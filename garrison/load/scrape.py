@@ -11,7 +11,7 @@ from datetime import timedelta
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from garrison.domain.load_series import Sample
+from garrison.domain.autoscaling.series import Sample
 from garrison.load.bounded import NoAnswerError, gather_within, read_body, trusted
 from garrison.load.presets import PRESETS, Named, ServerMetrics, assign_roles
 from garrison.load.reading import Reading, Tally

@@ -12,10 +12,10 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 from temporalio.workflow import ActivityHandle
 
 with workflow.unsafe.imports_passed_through():
-    from garrison.domain import cluster_outcome as outcome
-    from garrison.domain import cluster_plan as plan
     from garrison.domain import lifecycle
-    from garrison.domain.cluster_call import (
+    from garrison.domain.clusters import outcome as outcome
+    from garrison.domain.clusters import plan as plan
+    from garrison.domain.clusters.call import (
         delete_request,
         prepare_request,
         purchase_request,
@@ -23,13 +23,13 @@ with workflow.unsafe.imports_passed_through():
         save_logs_request,
         start_request,
     )
-    from garrison.domain.cluster_quote import (
+    from garrison.domain.clusters.quote import (
         merge_places,
         providers_to_ask,
         quote_cluster,
         silent_place,
     )
-    from garrison.domain.cluster_report import details_markdown, report_cluster, report_quote
+    from garrison.domain.clusters.report import details_markdown, report_cluster, report_quote
     from garrison.domain.requests import recall, remember
     from garrison.errors import ErrorCode, Faulty, GarrisonError, error_of
     from garrison.failures import as_application_error, code_of, message_of, retry_after_of

@@ -11,18 +11,18 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
-    from garrison.domain import deployment_life as life_rules
-    from garrison.domain import deployment_outcome as outcome
-    from garrison.domain import deployment_plan as plan
-    from garrison.domain import replicas as protocol
-    from garrison.domain.deployment_load import take_target, take_wake
-    from garrison.domain.deployment_report import (
+    from garrison.domain.deployments import life as life_rules
+    from garrison.domain.deployments import outcome as outcome
+    from garrison.domain.deployments import plan as plan
+    from garrison.domain.deployments import replicas as protocol
+    from garrison.domain.deployments.load import take_target, take_wake
+    from garrison.domain.deployments.replica_call import await_request, start_request, stop_request
+    from garrison.domain.deployments.report import (
         details_markdown,
         report_deployment,
         report_endpoints,
     )
-    from garrison.domain.deployment_view import drain_request, view
-    from garrison.domain.replica_call import await_request, start_request, stop_request
+    from garrison.domain.deployments.view import drain_request, view
     from garrison.domain.requests import recall, remember
     from garrison.errors import ErrorCode
     from garrison.failures import code_of, message_of, retry_after_of

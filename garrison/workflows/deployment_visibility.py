@@ -8,9 +8,9 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
 
 with workflow.unsafe.imports_passed_through():
-    from garrison.domain.assignment import pool_ids
-    from garrison.domain.deployment_life import status_of
-    from garrison.domain.deployment_report import (
+    from garrison.domain.deployments.assignment import pool_ids
+    from garrison.domain.deployments.life import status_of
+    from garrison.domain.deployments.report import (
         count_ready,
         describe_template,
         hourly_usd,

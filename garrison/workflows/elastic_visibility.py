@@ -9,9 +9,9 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
 
 with workflow.unsafe.imports_passed_through():
-    from garrison.domain.pool_life import phase_of
-    from garrison.domain.pool_places import waiting_seats
-    from garrison.domain.pool_report import count_ready, hourly_usd, list_reason, trouble_of
+    from garrison.domain.pools.life import phase_of
+    from garrison.domain.pools.places import waiting_seats
+    from garrison.domain.pools.report import count_ready, hourly_usd, list_reason, trouble_of
     from garrison.models.compute_cluster import ComputeClusterState
     from garrison.models.nodepool_state import NodepoolState
     from garrison.workflows.visibility import (

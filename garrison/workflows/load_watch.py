@@ -8,7 +8,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from garrison.activities.load import LoadActivities
-    from garrison.domain.following import Following
+    from garrison.domain.autoscaling.following import Following
     from garrison.models.load import (
         Followed,
         FollowedChanges,

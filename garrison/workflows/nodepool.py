@@ -11,11 +11,11 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
-    from garrison.domain import pool_life as life
-    from garrison.domain import pool_machines as machines
-    from garrison.domain import pool_plan as plan
-    from garrison.domain import pool_seats as seats
-    from garrison.domain.pool_call import (
+    from garrison.domain.pools import life as life
+    from garrison.domain.pools import machines as machines
+    from garrison.domain.pools import plan as plan
+    from garrison.domain.pools import seats as seats
+    from garrison.domain.pools.call import (
         delete_request,
         look_request,
         membership_request,
@@ -24,7 +24,7 @@ with workflow.unsafe.imports_passed_through():
         purchase_request,
         tell_request,
     )
-    from garrison.domain.pool_report import details_markdown, report_pool
+    from garrison.domain.pools.report import details_markdown, report_pool
     from garrison.domain.requests import recall, remember
     from garrison.errors import ErrorCode, error_of
     from garrison.failures import as_application_error, code_of, message_of, retry_after_of

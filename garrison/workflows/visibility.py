@@ -12,7 +12,7 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
 
 with workflow.unsafe.imports_passed_through():
-    from garrison.domain.cluster_report import current_offer, provider_type, state_shape
+    from garrison.domain.clusters.report import current_offer, provider_type, state_shape
     from garrison.models.cluster_state import ClusterState
 
 KIND = SearchAttributeKey.for_keyword("GarrisonKind")

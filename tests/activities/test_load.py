@@ -12,10 +12,10 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from garrison.activities.load import LoadWatcher, pack, unpack
 from garrison.activities.loads import ManualLoads
-from garrison.domain import deployment_life as life
-from garrison.domain.deployment_load import take_target, take_wake
-from garrison.domain.deployment_plan import advance
-from garrison.domain.deployment_view import view
+from garrison.domain.deployments import life as life
+from garrison.domain.deployments.load import take_target, take_wake
+from garrison.domain.deployments.plan import advance
+from garrison.domain.deployments.view import view
 from garrison.models.deployment import (
     AutoscaleConfig,
     DeploymentPool,

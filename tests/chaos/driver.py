@@ -10,7 +10,7 @@ from decimal import Decimal
 from temporalio.client import Client
 
 from garrison.client.clusters import Clusters
-from garrison.domain.cluster_call import cluster_workflow_id
+from garrison.domain.clusters.call import cluster_workflow_id
 from garrison.errors import (
     ConflictPhase,
     GarrisonError,

@@ -15,7 +15,8 @@ from typing import Any
 from temporalio import activity
 
 from garrison.activities.provider import ProviderActivities
-from garrison.domain import cleanup, pool_buying, pool_seats
+from garrison.domain import cleanup
+from garrison.domain.pools import buying, seats
 from garrison.errors import GarrisonError, PriceChanged
 from garrison.models.cluster_messages import PurchaseRequest
 from garrison.models.cluster_state import Cleanup
@@ -109,12 +110,12 @@ def break_limit() -> None:
         most = 0 if state.spec is None else state.spec.max_instances
         return max(0, most - len(staying))
 
-    _replace(pool_buying, "room_left", room_left)
+    _replace(buying, "room_left", room_left)
 
 
 def break_drain() -> None:
     """A draining node goes at once, whoever has yet to acknowledge that it was left."""
-    whole = pool_seats.used_machines
+    whole = seats.used_machines
 
     def used_machines(state: NodepoolState) -> set[str]:
         return {
@@ -124,7 +125,7 @@ def break_drain() -> None:
             and state.machines[machine].state is not MachineState.DRAINING
         }
 
-    _replace(pool_buying, "used_machines", used_machines)
+    _replace(buying, "used_machines", used_machines)
 
 
 def break_stop() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from garrison.domain.autoscale import Decision, Observation, decide
+from garrison.domain.autoscaling.decision import Decision, Observation, decide
 from garrison.models.autoscale import AutoscaleState
 from garrison.models.deployment import AutoscaleConfig
 

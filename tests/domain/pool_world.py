@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from garrison.domain import pool_life as life
-from garrison.domain import pool_machines as machines
-from garrison.domain import pool_plan as plan
-from garrison.domain import pool_seats as seats
-from garrison.domain.pool_call import offers_request, purchase_request
-from garrison.domain.pool_report import report_pool
+from garrison.domain.pools import life as life
+from garrison.domain.pools import machines as machines
+from garrison.domain.pools import plan as plan
+from garrison.domain.pools import seats as seats
+from garrison.domain.pools.call import offers_request, purchase_request
+from garrison.domain.pools.report import report_pool
 from garrison.errors import ErrorCode
 from garrison.models.cluster import ShapeLimits
 from garrison.models.cluster_messages import PurchaseAnswer, QuoteTerms

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from garrison.domain import assignment
-from garrison.domain import deployment_life as life
-from garrison.domain.deployment_plan import advance
-from garrison.domain.deployment_report import report_deployment
-from garrison.domain.replicas import demand_to, note_told, take
+from garrison.domain.deployments import assignment
+from garrison.domain.deployments import life as life
+from garrison.domain.deployments.plan import advance
+from garrison.domain.deployments.replicas import demand_to, note_told, take
+from garrison.domain.deployments.report import report_deployment
 from garrison.domain.resource_ids import nodepool_workflow_id
 from garrison.models.deployment import (
     AutoscaleConfig,

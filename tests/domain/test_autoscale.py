@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from garrison.domain.autoscale import Decision, blend_boot, floor_of, hold_seconds
+from garrison.domain.autoscaling.decision import Decision, blend_boot, floor_of, hold_seconds
 from garrison.errors import InvalidSpec
 from garrison.models.autoscale import PRESETS, AutoscalePreset, AutoscaleState
 from garrison.models.deployment import AutoscaleConfig

@@ -14,7 +14,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from garrison.domain.autoscale import Decision, Observation, decide, floor_of, hold_seconds
+from garrison.domain.autoscaling.decision import (
+    Decision,
+    Observation,
+    decide,
+    floor_of,
+    hold_seconds,
+)
 from garrison.errors import InvalidSpec
 from garrison.models.autoscale import AutoscaleState
 from garrison.models.deployment import AutoscaleConfig

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from garrison.domain.cluster_quote import merge_places, providers_to_ask, silent_place
+from garrison.domain.clusters.quote import merge_places, providers_to_ask, silent_place
 from garrison.domain.rates import node_rate, provider_rate
 from garrison.errors import ErrorCode, GarrisonError, InvalidShape, InvalidSpec, Problem
 from garrison.models.cluster import ClusterSpec, ShapeLimits

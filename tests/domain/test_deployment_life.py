@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from garrison.domain import deployment_life as life
-from garrison.domain.deployment_plan import advance
+from garrison.domain.deployments import life as life
+from garrison.domain.deployments.plan import advance
 from garrison.errors import ConflictPhase, InvalidSpec, NameInUse, NotFound
 from garrison.models.deployment import (
     AutoscaleConfig,

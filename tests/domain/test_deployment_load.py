@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from garrison.domain import deployment_life as life
-from garrison.domain.deployment_load import learn_boot, take_target, take_wake
-from garrison.domain.deployment_plan import advance, plan_steps
-from garrison.domain.deployment_view import note_view, view
+from garrison.domain.deployments import life as life
+from garrison.domain.deployments.load import learn_boot, take_target, take_wake
+from garrison.domain.deployments.plan import advance, plan_steps
+from garrison.domain.deployments.view import note_view, view
 from garrison.models.deployment import (
     AutoscaleConfig,
     DeploymentPool,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from garrison.domain import deployment_life as life
-from garrison.domain import deployment_outcome as outcome
-from garrison.domain.deployment_plan import advance
-from garrison.domain.deployment_report import report_deployment
-from garrison.domain.replicas import change, note_stopped
+from garrison.domain.deployments import life as life
+from garrison.domain.deployments import outcome as outcome
+from garrison.domain.deployments.plan import advance
+from garrison.domain.deployments.replicas import change, note_stopped
+from garrison.domain.deployments.report import report_deployment
 from garrison.errors import ErrorCode
 from garrison.models.cluster_state import Failure
 from garrison.models.deployment import (

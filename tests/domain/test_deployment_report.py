@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from garrison.domain.deployment_outcome import restart
-from garrison.domain.deployment_report import report_deployment
-from garrison.domain.replicas import _take_placement
+from garrison.domain.deployments.outcome import restart
+from garrison.domain.deployments.replicas import _take_placement
+from garrison.domain.deployments.report import report_deployment
 from garrison.models.deployment_state import DeploymentState
 from garrison.models.group import WorkloadState, WorkloadStatus
 from tests.domain.test_deployment_life import NOW

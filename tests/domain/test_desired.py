@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from garrison.domain.desired import Desired, Wishes, decide_desired
+from garrison.domain.deployments.desired import Desired, Wishes, decide_desired
 from garrison.models.deployment import AutoscaleConfig
 
 WISHES = Wishes(autoscale=AutoscaleConfig(min_replicas=1, max_replicas=3))

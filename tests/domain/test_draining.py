@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from garrison.domain import deployment_outcome as outcome
-from garrison.domain.deployment_plan import advance
-from garrison.domain.deployment_report import reason_in_short, report_deployment, report_endpoints
-from garrison.domain.replicas import change
+from garrison.domain.deployments import outcome as outcome
+from garrison.domain.deployments.plan import advance
+from garrison.domain.deployments.replicas import change
+from garrison.domain.deployments.report import reason_in_short, report_deployment, report_endpoints
 from garrison.models.deployment import ReplicaState
 from garrison.models.deployment_state import DeploymentState
 from garrison.models.placement import PlacementState

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from garrison.domain.accelerators import names_kind
-from garrison.domain.fitting import dominant_share, fits_never, serves, suits
+from garrison.domain.packing.fitting import dominant_share, fits_never, serves, suits
 from garrison.models.resources import Resources
 
 GIB = 2**30

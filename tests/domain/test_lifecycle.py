@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from garrison.domain.cluster_outcome import (
+from garrison.domain.clusters.outcome import (
     fail_start,
     note_blocked,
     note_purchase_called,
@@ -15,7 +15,7 @@ from garrison.domain.cluster_outcome import (
     note_purchased,
     observe,
 )
-from garrison.domain.cluster_plan import (
+from garrison.domain.clusters.plan import (
     Buy,
     DeleteAll,
     Finish,

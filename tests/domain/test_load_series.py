@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from garrison.domain.load_series import (
+from garrison.domain.autoscaling.series import (
     REMEMBERED_SECONDS,
     LoadSeries,
     Role,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from garrison.domain.packing import (
+from garrison.domain.packing.packing import (
     AT_MAX,
     NOTHING_TO_BUY,
     Bin,

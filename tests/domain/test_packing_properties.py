@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from garrison.domain.packing import Bin, Held, Item, Kind, Packing, pack
+from garrison.domain.packing.packing import Bin, Held, Item, Kind, Packing, pack
 from garrison.models.resources import Resources
 
 GIB = 2**30

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from garrison.domain.pool_call import delete_request
-from garrison.domain.replicas import replica_id
+from garrison.domain.deployments.replicas import replica_id
+from garrison.domain.pools.call import delete_request
 from garrison.domain.resource_ids import replica_prefix
 from garrison.models.deployment_state import DeploymentState
 from garrison.models.group import NodeStatus, WorkloadState, WorkloadStatus

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from garrison.domain.pool_choice import PoolChoice, order_pools
+from garrison.domain.deployments.pool_choice import PoolChoice, order_pools
 from garrison.domain.resource_ids import (
     compute_cluster_workflow_id,
     deployment_workflow_id,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from garrison.domain.pool_count import Counted, PoolCount, Spared, plan_count
+from garrison.domain.pools.count import Counted, PoolCount, Spared, plan_count
 from garrison.models.nodepool import NodepoolSpec
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

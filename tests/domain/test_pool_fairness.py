@@ -9,8 +9,8 @@ from decimal import Decimal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from garrison.domain.packing import AT_MAX, Bin, Held, Item, Kind, NewMachine, Packing, pack
-from garrison.domain.pool_places import PATIENCE
+from garrison.domain.packing.packing import AT_MAX, Bin, Held, Item, Kind, NewMachine, Packing, pack
+from garrison.domain.pools.places import PATIENCE
 from garrison.models.placement import PlacementState, ReplicaDemand
 from garrison.models.resources import Resources
 from tests.domain.pool_world import NODE, PoolWorld, offer

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from garrison.domain import pool_machines as machines
-from garrison.domain import pool_plan as plan
-from garrison.domain.pool_fallback import SETTLED, Mixed, count_on_demand, plan_mix
-from garrison.domain.pool_life import check_spec
+from garrison.domain.pools import machines as machines
+from garrison.domain.pools import plan as plan
+from garrison.domain.pools.fallback import SETTLED, Mixed, count_on_demand, plan_mix
+from garrison.domain.pools.life import check_spec
 from garrison.errors import ErrorCode, InvalidSpec
 from garrison.models.cluster_state import Failure
 from garrison.models.group import NodeStatus

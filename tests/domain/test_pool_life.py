@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from garrison.domain import pool_life as life
-from garrison.domain import pool_seats as seats
-from garrison.domain.pool_plan import next_time
+from garrison.domain.pools import life as life
+from garrison.domain.pools import seats as seats
+from garrison.domain.pools.plan import next_time
 from garrison.errors import ConflictPhase, ErrorCode, InvalidSpec, NameInUse, NotFound
 from garrison.models.compute_cluster import JoinAnswer
 from garrison.models.group import Node, NodeStatus

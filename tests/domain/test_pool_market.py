@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from garrison.domain.packing import Kind
-from garrison.domain.pool_market import (
+from garrison.domain.packing.packing import Kind
+from garrison.domain.pools.market import (
     SPOT_MEMORY,
     TRIES_MEMORY,
     Ranking,

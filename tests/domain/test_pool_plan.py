@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from garrison.domain import pool_machines as machines
-from garrison.domain import pool_plan as plan
+from garrison.domain.pools import machines as machines
+from garrison.domain.pools import plan as plan
 from garrison.errors import ErrorCode
 from garrison.models.group import NodeStatus, WorkloadState, WorkloadStatus
 from garrison.models.placement import PlacementState

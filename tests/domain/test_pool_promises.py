@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from garrison.domain.pool_seats import used_machines
+from garrison.domain.pools.seats import used_machines
 from garrison.errors import ErrorCode
 from garrison.models.group import NodeStatus
 from garrison.models.nodepool_state import MachineState

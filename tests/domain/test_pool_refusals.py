@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from garrison.domain import pool_life as life
-from garrison.domain import pool_plan as plan
+from garrison.domain.pools import life as life
+from garrison.domain.pools import plan as plan
 from garrison.errors import ErrorCode
 from garrison.models.group import Node, NodeStatus, Refusal
 from garrison.models.nodepool import NodepoolRequest, PoolOffer

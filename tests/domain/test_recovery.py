@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from garrison.domain.recovery import (
+from garrison.domain.clusters.recovery import (
     Exhausted,
     Nothing,
     Start,

@@ -16,10 +16,10 @@ from hypothesis.stateful import (
     rule,
 )
 
-from garrison.domain import deployment_life as wishes
-from garrison.domain import deployment_outcome as outcome
-from garrison.domain import deployment_plan as plan
-from garrison.domain import replicas as protocol
+from garrison.domain.deployments import life as wishes
+from garrison.domain.deployments import outcome as outcome
+from garrison.domain.deployments import plan as plan
+from garrison.domain.deployments import replicas as protocol
 from garrison.domain.resource_ids import nodepool_workflow_id
 from garrison.errors import ErrorCode
 from garrison.models.cluster_state import Failure

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from garrison.domain.rollout import (
+from garrison.domain.deployments.rollout import (
     LAST_CALL,
     SURGE_PATIENCE,
     Changes,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from garrison.domain.load_series import Role
+from garrison.domain.autoscaling.series import Role
 from garrison.load.presets import PRESETS
 from garrison.load.promql import (
     MAX_DEPLOYMENTS,

@@ -25,7 +25,7 @@ from garrison.activities.watch import Pass, ProviderWatcher
 from garrison.activities.watches import Watches, watch_id
 from garrison.catalog.loader import load_offers
 from garrison.client.clusters import Clusters
-from garrison.domain.cluster_call import cluster_workflow_id
+from garrison.domain.clusters.call import cluster_workflow_id
 from garrison.errors import GarrisonError
 from garrison.failures import DATA_CONVERTER
 from garrison.models.cluster import ClusterSpec

@@ -8,7 +8,7 @@ import logging
 import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
-from garrison.domain.cluster_outcome import WORKLOAD
+from garrison.domain.clusters.outcome import WORKLOAD
 from garrison.models.cluster_messages import QuoteRequest
 from garrison.models.group import WorkloadState
 from garrison.providers.simulated.faults import Call

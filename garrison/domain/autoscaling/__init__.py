@@ -1,0 +1,1 @@
+"""How many replicas a load needs, and who is told."""

@@ -1,0 +1,1 @@
+"""Replicas on machines: what fits where, and what to buy for the rest."""
