@@ -16,7 +16,7 @@ from temporalio.client import WorkflowHandle
 
 from benchmarks.arms import all_at_once, patiently
 from benchmarks.figures import Figure
-from benchmarks.idle import Window, watch
+from benchmarks.idle import Window, rest_figures, watch
 from benchmarks.installation import Installation, installed
 from benchmarks.processes import WorkerProcess
 from garrison.client.garrison import Garrison
@@ -392,19 +392,7 @@ def _cpu_text(scaled: Scaled, replicas: int) -> str:
 def _rest_figures(story: Story) -> list[Figure]:
     rest, empty, full = story.rest, story.rest.empty, story.rest.full
     return [
-        Figure(
-            "the same, at rest: server CPU above an idle server",
-            full.server - empty.server,
-            "points of a core",
-            goal=3,
-            detail=f"{full.server:.2f} %, idle {empty.server:.2f} %",
-        ),
-        Figure(
-            "the same: worker CPU above an idle worker",
-            full.worker - empty.worker,
-            "points of a core",
-            detail=f"{full.worker:.2f} %, idle {empty.worker:.2f} %",
-        ),
+        *rest_figures("the same, at rest", empty, full),
         Figure(
             "the same: worker memory above an empty worker",
             rest.kilobytes,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from benchmarks.elastic import Estate, Size
 from benchmarks.figures import Figure
-from benchmarks.idle import Window, watch
+from benchmarks.idle import Window, rest_figures, watch
 from benchmarks.installation import Installation, installed
 from garrison.activities.loads import load_watch_id
 from garrison.models.deployment import LoadKind
@@ -83,19 +83,7 @@ def _figures(
 ) -> list[Figure]:
     count = size.deployments
     return [
-        Figure(
-            f"{count} deployments at rest behind a router: server CPU above an idle server",
-            full.server - empty.server,
-            "points of a core",
-            goal=3,
-            detail=f"{full.server:.2f} %, idle {empty.server:.2f} %",
-        ),
-        Figure(
-            "the same: worker CPU above an idle worker",
-            full.worker - empty.worker,
-            "points of a core",
-            detail=f"{full.worker:.2f} %, idle {empty.worker:.2f} %",
-        ),
+        *rest_figures(f"{count} deployments at rest behind a router", empty, full),
         Figure("the same: worker memory above an empty worker", each, "kB a deployment", goal=80),
         Figure("the same: history events in the window", events, goal=0, detail="of all of them"),
         Figure(

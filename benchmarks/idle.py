@@ -77,7 +77,7 @@ async def measure(
         listed = await _list(installation, arm, clusters)
         raw = await _raw_memory(installation, arm, clusters // RAW_SHARE)
         return [
-            *_idle_figures(empty, full, clusters),
+            *rest_figures(f"idle fleet of {clusters} clusters", empty, full),
             Figure(
                 "the same: worker memory above an empty worker",
                 per_cluster,
@@ -102,10 +102,11 @@ async def measure(
         ]
 
 
-def _idle_figures(empty: Window, full: Window, clusters: int) -> list[Figure]:
+def rest_figures(what: str, empty: Window, full: Window) -> list[Figure]:
+    """Return what something that rests takes above the same server and worker without it."""
     return [
         Figure(
-            f"idle fleet of {clusters} clusters: server CPU above an idle server",
+            f"{what}: server CPU above an idle server",
             full.server - empty.server,
             "points of a core",
             goal=3,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 from typing import Protocol
 
@@ -10,6 +9,7 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError
 
+from garrison.activities.wakes import Wakes
 from garrison.activities.watches import NO_WORKER, is_not_found
 from garrison.models.load import Followed, FollowedChanges, LoadWatchInput
 
@@ -57,7 +57,7 @@ class TemporalLoads:
         self._client = client
         self._task_queue = task_queue
         self._heartbeat = heartbeat
-        self._wakes: dict[str, asyncio.Event] = {}
+        self._wakes = Wakes()
 
     async def start(self, source: str) -> None:
         """See `Loads.start`."""
@@ -67,7 +67,7 @@ class TemporalLoads:
         """See `Loads.follow`."""
         source = said.autoscale.load.source
         await self._start(source, said)
-        self._wake(source).set()
+        self._wakes.ring(source)
         for former in said.former_sources:
             await self._leave(former, said)
 
@@ -88,16 +88,7 @@ class TemporalLoads:
 
     async def woken(self, source: str, *, timeout_seconds: float) -> bool:
         """See `Loads.woken`."""
-        wake = self._wake(source)
-        try:
-            await asyncio.wait_for(wake.wait(), timeout_seconds)
-        except TimeoutError:
-            return False
-        wake.clear()
-        return True
-
-    def _wake(self, source: str) -> asyncio.Event:
-        return self._wakes.setdefault(source, asyncio.Event())
+        return await self._wakes.rung(source, timeout_seconds=timeout_seconds)
 
     async def _leave(self, source: str, said: Followed) -> None:
         handle = self._client.get_workflow_handle(load_watch_id(source))

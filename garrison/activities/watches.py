@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 from typing import Protocol
 
@@ -10,6 +9,7 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
+from garrison.activities.wakes import Wakes
 from garrison.models.observation import WatchAsk, WatchAsks, WatchInput
 from garrison.models.provider import ProviderFacts
 
@@ -58,7 +58,7 @@ class TemporalWatches:
     def __init__(self, client: Client, *, task_queue: str) -> None:
         self._client = client
         self._task_queue = task_queue
-        self._wakes: dict[str, asyncio.Event] = {}
+        self._wakes = Wakes()
         self._facts: dict[str, ProviderFacts] = {}
         self._memo: dict[str, object] = {}
         self._heartbeat = WatchInput.model_fields["heartbeat"].default
@@ -78,7 +78,7 @@ class TemporalWatches:
     async def ask(self, provider: str, ask: WatchAsk) -> None:
         """See `Watches.ask`."""
         await self._start(provider, ask)
-        self._wake(provider).set()
+        self._wakes.ring(provider)
 
     async def asks(self, provider: str, *, since: int) -> WatchAsks:
         """See `Watches.asks`; when no worker answers for the watch, there are no new ones.
@@ -100,16 +100,7 @@ class TemporalWatches:
 
     async def woken(self, provider: str, *, timeout_seconds: float) -> bool:
         """See `Watches.woken`."""
-        wake = self._wake(provider)
-        try:
-            await asyncio.wait_for(wake.wait(), timeout_seconds)
-        except TimeoutError:
-            return False
-        wake.clear()
-        return True
-
-    def _wake(self, provider: str) -> asyncio.Event:
-        return self._wakes.setdefault(provider, asyncio.Event())
+        return await self._wakes.rung(provider, timeout_seconds=timeout_seconds)
 
     async def _start(self, provider: str, ask: WatchAsk | None) -> None:
         facts = self._facts.get(provider)
