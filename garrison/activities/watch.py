@@ -17,6 +17,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
 from garrison.activities.log_keeper import LogKeeper
+from garrison.activities.lost_pools import LostPools
 from garrison.activities.owners import Life, Owner, Owners
 from garrison.activities.reaper import Reaper
 from garrison.activities.watch_meter import (
@@ -357,7 +358,9 @@ class WatchActivities:
         clock: Callable[[], datetime],
         keeper: LogKeeper | None = None,
         meter: WatchMeter | None = None,
+        lost_pools: LostPools | None = None,
     ) -> None:
+        self._lost_pools = lost_pools
         self._providers = providers
         self._owners = owners
         self._watches = watches
@@ -405,6 +408,7 @@ class WatchActivities:
         while True:
             began = loop.time()
             pause, renew = await self._pass(watcher, name, reporter)
+            await self._look_for_lost_pools()
             if renew:
                 return WatchResult(answered=watcher.answered)
             # However many ask: to look at a large fleet takes no more than half of the worker.
@@ -412,6 +416,14 @@ class WatchActivities:
             await asyncio.sleep(rest)
             wait = max(pause.total_seconds() - rest, 0)
             await self._watches.woken(name, timeout_seconds=wait)
+
+    async def _look_for_lost_pools(self) -> None:
+        if self._lost_pools is None:
+            return
+        try:
+            await self._lost_pools.look()
+        except RPCError as error:  # the next pass looks again
+            activity.logger.warning("no look at nodepools", extra={"error": str(error)})
 
     async def _pass(
         self, watcher: ProviderWatcher, name: str, reporter: Reporter

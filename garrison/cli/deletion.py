@@ -31,7 +31,7 @@ def preview_tables(preview: DeletePreview) -> Iterable[RenderableType]:
     if preview.nodepools:
         rows = [row for pool in preview.nodepools for row in pool_rows(pool)]
         total: Row = [Text("total", style="bold"), "", "", usd(preview.hourly_usd)]
-        yield table_of(COLUMNS, [*rows, total])
+        yield table_of(COLUMNS, [*rows, total], wraps="WHAT")
     yield from (line(_sentence(loss)) for loss in preview.deployments)
     if preview.replicas:
         yield replica_table(preview.replicas)

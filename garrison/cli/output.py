@@ -130,17 +130,20 @@ def table_of(
         wraps: The column of sentences, which may break on a narrow terminal.
     """
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, PADDING, 0, 0))
-    for title in columns:
+    texts = [[cell(value) for value in row] for row in rows]
+    for number, title in enumerate(columns):
         right = title.startswith(("$", "#"))
+        # A number that is cut is another number.
+        whole = max((row[number].cell_len for row in texts), default=0) if right else None
         table.add_column(
             Text(title.removeprefix("#")),
             justify="right" if right else "left",
             no_wrap=title != wraps,
             overflow="fold",
-            min_width=SENTENCE if title == wraps else None,
+            min_width=SENTENCE if title == wraps else whole,
         )
-    for row in rows:
-        table.add_row(*[cell(value) for value in row])
+    for row in texts:
+        table.add_row(*row)
     return table
 
 

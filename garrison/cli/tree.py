@@ -33,7 +33,7 @@ def tree_tables(found: ResourceTree) -> Iterable[RenderableType]:
         return
     rows = [row for branch in found.compute_clusters for row in _branch(branch)]
     total: Row = [Text("total", style="bold"), "", "", usd(found.hourly_usd)]
-    yield table_of(COLUMNS, [*rows, total])
+    yield table_of(COLUMNS, [*rows, total], wraps="WHAT")
 
 
 def _branch(branch: ComputeClusterBranch) -> Iterator[Row]:

@@ -11,7 +11,7 @@ from garrison.client.elastic_kinds import total_usd
 from garrison.client.nodepools import Nodepools
 from garrison.client.tree import AT_ONCE, nodepool_branch
 from garrison.domain.compute_cluster import check_empty
-from garrison.errors import NotFound
+from garrison.errors import ConflictPhase, NotFound
 from garrison.models.elastic_rows import DeletePreview, DeploymentLoss, DeploymentRow
 from garrison.models.nodepool import NodepoolStatus
 
@@ -35,12 +35,15 @@ class Deletions:
         """Return what goes with a compute cluster: its nodepools, and what they have.
 
         Raises:
-            ConflictPhase: It has nodepools, and `cascade` is not set.
+            ConflictPhase: It has nodepools, and `cascade` is not set; or some that it does not know
+                of, as their compute cluster was ended in Temporal itself.
         """
         try:
             found = await self._compute_clusters.get(name, uid=uid)
         except NotFound:
+            await self._check_no_strays(name, ())
             return DeletePreview()
+        await self._check_no_strays(name, found.nodepools)
         # A delete that was accepted is accepted again, whatever it says.
         check_empty(found.id, found.nodepools, cascade=cascade or found.phase == "deleting")
         turn = asyncio.Semaphore(AT_ONCE)
@@ -51,6 +54,15 @@ class Deletions:
 
         pools = await asyncio.gather(*(read(pool) for pool in found.nodepools))
         return await self._with(found.uid, [pool for pool in pools if pool is not None])
+
+    async def _check_no_strays(self, name: str, members: Sequence[str]) -> None:
+        known = {member.lower() for member in members}
+        strays = [row.id for row in await self._nodepools.list(name) if row.id.lower() not in known]
+        if strays:
+            raise ConflictPhase(
+                f"compute cluster {name} knows nothing of nodepools that run in it: "
+                f"{', '.join(strays)}; delete each: garrison nodepool delete {name} {strays[0]}"
+            )
 
     async def nodepool(
         self, compute_cluster: str, name: str, *, uid: str | None = None

@@ -90,6 +90,10 @@ class Nodepools:
 
     async def _place(self, spec: NodepoolSpec) -> ComputeClusterSpec:
         found = await self._compute_clusters.find(spec.compute_cluster)
+        if found is None and (pool := await self.find(spec.compute_cluster, spec.id)) is not None:
+            # It goes on, whatever became of its compute cluster.
+            given = {"id": pool.compute_cluster, "provider": pool.provider}
+            return ComputeClusterSpec.model_validate({**given, "region": pool.region})
         if found is None:
             raise NotFound(
                 f"there is no compute cluster {spec.compute_cluster}; make it first: `garrison"

@@ -22,6 +22,7 @@ from garrison.activities.installation import InstallationActivities
 from garrison.activities.load import Deployments, LoadActivities
 from garrison.activities.loads import Loads, ManualLoads, TemporalLoads
 from garrison.activities.log_keeper import LogKeeper
+from garrison.activities.lost_pools import LostPools
 from garrison.activities.messages import MessageActivities
 from garrison.activities.models import ModelActivities
 from garrison.activities.orphans import OrphanActivities
@@ -419,6 +420,7 @@ def _watch_worker(
         clock=parts.clock,
         keeper=LogKeeper(parts.settings.log_dir),
         meter=metrics.watches,
+        lost_pools=LostPools(client),
     )
     return Worker(
         client,

@@ -209,8 +209,9 @@ class DeploymentWorkflow:
 
     @workflow.signal
     def introduce(self) -> None:
-        """Tell routers and the watch of the load once more; it does not know this deployment."""
+        """Tell everybody once more: somebody does not know this deployment, or is gone."""
         self._state.published = 0
+        protocol.say_again(self._state, now=workflow.now())
         self._changes += 1
 
     @workflow.query

@@ -45,6 +45,7 @@ def deployment_memo(state: DeploymentState) -> dict[str, Any]:
         "status": status_of(state),
         "what": describe_template(state.spec.template)[:SHOWN],
         "nodepools": [pool.removeprefix("nodepool/") for pool in pool_ids(state.spec)],
+        "pools": sorted(talk.uid for talk in state.pools.values() if talk.listed and talk.uid),
         "min_replicas": state.spec.autoscale.min_replicas,
         "max_replicas": state.spec.autoscale.max_replicas,
         "desired": state.desired,

@@ -132,6 +132,7 @@ def test_a_replica_whose_deployment_the_list_does_not_have_yet_is_named(
 
 def test_of_what_is_gone_nothing_goes(cli: Cli, garrison: FakeGarrison) -> None:
     garrison.compute_clusters.found = None
+    garrison.nodepools.rows = [[]]
 
     answer = cli(*CASCADE, "-o", "json")
 
@@ -149,3 +150,15 @@ def test_what_never_was_is_not_found(cli: Cli, garrison: FakeGarrison) -> None:
     answer = cli(*POOL)
 
     assert (answer.status, answer.out) == (3, "")
+
+
+def test_nodepools_that_their_compute_cluster_does_not_know_of_are_named(
+    cli: Cli, garrison: FakeGarrison
+) -> None:
+    garrison.compute_clusters.found = None
+
+    answer = cli(*CASCADE)
+
+    assert answer.status == 4
+    assert "knows nothing of nodepools that run in it: a10g" in answer.err
+    assert "garrison nodepool delete gpus a10g" in answer.err

@@ -73,3 +73,22 @@ async def test_scaling_to_one_buys_a_machine_and_to_zero_gives_it_back(
     assert kept == kept_longer == (ANY, [replica.name])
     assert kept[0]
     assert pools.story.machines() == []
+
+
+async def test_a_nodepool_that_was_terminated_is_missed_at_the_next_look_and_holds_up_no_delete(
+    pools: PoolStory, deployed: DeploymentStory
+) -> None:
+    where = DeploymentPool(compute_cluster=pools.place, nodepool="p")
+    async with pools.working():
+        await pools.begin()
+        await deployed.create(deployed.spec(nodepools=(where,)))
+        await deployed.scale(1)
+        await deployed.until(lambda one: one.ready == 1)
+        await pools.handle(pools.pool).terminate("in the UI")
+
+        missing = await deployed.until(lambda one: one.ready == 0)
+        await deployed.delete()
+        await deployed.handle.result()
+
+    assert [one.reason for one in missing.replicas][-1].startswith("nodepool_not_found")
+    assert pools.story.machines() == []
