@@ -312,6 +312,7 @@ class Settings(Model):
         namespace: Temporal namespace as set here, None leaves it to Temporal's own settings.
         models: How models are served, by name or pattern; what deployments may name.
         router_token: What routers want to see before they answer, None for nothing.
+        router_secret: By which routers know workers, as set, see `router_secret`.
         watch_interval: Pause between two passes over a provider's machines.
         watch_interval_busy: The same while an owner is in transition.
         load_interval: Pause between two looks at deployments' traffic.
@@ -332,6 +333,7 @@ class Settings(Model):
     models: dict[str, ModelSettings] = Field(default_factory=dict)
     router: RouterSettings = RouterSettings()
     router_token: SecretStr | None = None
+    router_secret: SecretStr | None = None
     load: LoadSettings = LoadSettings()
     watch_interval: timedelta = timedelta(seconds=15)
     watch_interval_busy: timedelta = timedelta(seconds=2)
@@ -371,6 +373,7 @@ class _Environment(BaseSettings):
     public_key: str | None = None
     user: str | None = None
     router_token: SecretStr | None = None
+    router_secret: SecretStr | None = None
 
 
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
@@ -397,6 +400,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         public_key=env.public_key or file.public_key,
         namespace=env.namespace or file.namespace,
         router_token=env.router_token or _token_in(file.router.token_file),
+        router_secret=env.router_secret,
         **{name: getattr(file, name) for name in _FROM_FILE},
     )
 
@@ -430,9 +434,9 @@ def _token_in(path: Path | None) -> SecretStr | None:
         if path.expanduser().stat().st_mode & 0o077:
             raise InvalidSpec(f"{path} can be read by other users; run: chmod 600 {path}")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidSpec(f"router.token_file {path} cannot be read: {error}") from None
+        raise InvalidSpec(f"the router's {path} cannot be read: {error}") from None
     if not found or not found.isascii() or not found.isprintable():
-        raise InvalidSpec(f"router.token_file {path} does not hold a token of printable letters")
+        raise InvalidSpec(f"the router's {path} does not hold a token of printable letters")
     return SecretStr(found)
 
 
@@ -469,6 +473,26 @@ def installation_id(settings: Settings, *, create: bool) -> str:
     if not re.fullmatch(INSTALLATION_PATTERN, found):
         raise InvalidSpec(f"{path} does not hold an installation id")
     return found
+
+
+def router_secret(settings: Settings) -> str:
+    """Return the secret by which routers know that it is a worker who tells and asks them.
+
+    As set by `GARRISON_ROUTER_SECRET`, else the one kept in the data directory, made at first need;
+    workers and routers must have the same.
+
+    Raises:
+        InvalidSpec: The stored one cannot be read, or other users can read it.
+    """
+    if settings.router_secret is not None:
+        return settings.router_secret.get_secret_value()
+    path = settings.data_dir / "keys" / "router-secret"
+    if not path.exists():
+        make_folder(path.parent)
+        create_once(path, secrets.token_hex(32) + "\n")
+    found = _token_in(path)
+    assert found is not None
+    return found.get_secret_value()
 
 
 def _read_environment(environ: Mapping[str, str]) -> _Environment:

@@ -258,7 +258,7 @@ def _load(status: DeploymentStatus) -> str:
     if status.demand is None:
         return f"not known yet, {source}" if status.autoscaled else ""
     held = "" if status.autoscaled else "; not followed"
-    return f"{status.demand:.3g} replicas needed, {source}{held}"
+    return f"{status.demand:.3g} replicas needed when the count last changed, {source}{held}"
 
 
 def _rollout(status: DeploymentStatus) -> str:

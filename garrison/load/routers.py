@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import httpx
@@ -29,18 +30,17 @@ class Routers:
     Args:
         addresses: Such as `http://127.0.0.1:8000`.
         token: What they want to see before they answer, None where they want nothing.
+        secret: By which they know workers.
     """
 
-    def __init__(self, addresses: Sequence[str], *, token: str | None = None) -> None:
+    def __init__(
+        self, addresses: Sequence[str], *, token: str | None = None, secret: str | None = None
+    ) -> None:
+        self._secret = secret
         self._addresses = tuple(address.rstrip("/") for address in addresses)
         self._token = token
         self._client: httpx.AsyncClient | None = None
         self._silent: set[str] = set()
-
-    @property
-    def count(self) -> int:
-        """How many there should be."""
-        return len(self._addresses)
 
     async def tell(self, endpoints: DeploymentEndpoints) -> list[RouterDeployment | None]:
         """Tell each router where a deployment's replicas answer.
@@ -75,9 +75,7 @@ class Routers:
         except httpx.HTTPError as error:
             if address not in self._silent:
                 self._silent.add(address)
-                logger.warning(
-                    "router does not answer", extra={"router": address, "error": repr(error)}
-                )
+                logger.warning("the router at %s does not answer: %s", address, error)
             return None
         self._silent.discard(address)
         return answer.content
@@ -87,6 +85,8 @@ class Routers:
             headers = {"content-type": "application/json"}
             if self._token is not None:
                 headers["authorization"] = f"Bearer {self._token}"
+            if self._secret is not None:
+                headers["garrison-control"] = self._secret
             # Not through a proxy of the environment: routers are ours.
             self._client = httpx.AsyncClient(timeout=TIMEOUT, headers=headers, trust_env=False)
         return self._client
@@ -104,35 +104,59 @@ class RouterSource:
     """Load as the routers count it; a `LoadSource`.
 
     Counters of a router that was started anew go on where the former one's ended, so that the
-    requests of the others are not counted twice. While one is silent nobody knows the load.
+    requests of the others are not counted twice. While one is silent, what the others count is the
+    least that there is; one that was silent for `GONE_AFTER` counts as gone. While all are silent
+    nobody knows anything.
     """
 
-    def __init__(self, routers: Routers) -> None:
+    def __init__(self, routers: Routers, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._routers = routers
+        self._clock = clock
         self._ended: dict[str, LoadCounts] = {}
-        self._seen: dict[str, RouterLoad] = {}
+        self._seen: dict[int, RouterLoad] = {}
+        self._silent_since: dict[int, float] = {}
 
     async def read(self, followed: Sequence[Followed]) -> Mapping[str, LoadCounts]:
         """See `LoadSource.read`; a deployment that no router has seen has no traffic."""
-        loads = [load for load in await self._routers.loads() if load is not None]
-        if not loads or len(loads) < self._routers.count:
+        answers = dict(enumerate(await self._routers.loads()))
+        partial = self._note(answers)
+        if all(load is None for load in answers.values()):
             return {}
-        self._keep(loads)
-        return {one.id: self._total(one.id, loads) for one in followed}
+        return {one.id: self._total(one.id, answers, partial=partial) for one in followed}
 
-    def _keep(self, loads: Sequence[RouterLoad]) -> None:
-        now = {load.router: load for load in loads}
-        for name in self._seen.keys() - now.keys():
-            for deployment, counts in self._seen[name].deployments.items():
-                ended = self._ended.get(deployment, NOTHING)
-                self._ended[deployment] = _sum((ended, _counters(counts)))
-        self._seen = now
+    def _note(self, answers: Mapping[int, RouterLoad | None]) -> bool:
+        """Keep what each router said; return whether one is silent that may have requests."""
+        now = self._clock()
+        for place, load in answers.items():
+            if load is None:
+                self._silent_since.setdefault(place, now)
+                continue
+            self._silent_since.pop(place, None)
+            before = self._seen.get(place)
+            if before is not None and before.router != load.router:
+                self._end(before)
+            self._seen[place] = load
+        return any(now - since < GONE_AFTER for since in self._silent_since.values())
 
-    def _total(self, deployment: str, loads: Sequence[RouterLoad]) -> LoadCounts:
-        live = (load.deployments.get(deployment, NOTHING) for load in loads)
-        return _sum((self._ended.get(deployment, NOTHING), *live))
+    def _end(self, load: RouterLoad) -> None:
+        for deployment, counts in load.deployments.items():
+            ended = self._ended.get(deployment, NOTHING)
+            self._ended[deployment] = _sum((ended, _counters(counts)))
+
+    def _total(
+        self, deployment: str, answers: Mapping[int, RouterLoad | None], *, partial: bool
+    ) -> LoadCounts:
+        parts = [self._ended.get(deployment, NOTHING)]
+        for place, load in self._seen.items():
+            counts = load.deployments.get(deployment, NOTHING)
+            # What a silent one counted so far stays counted; what it does now is not known.
+            parts.append(counts if answers.get(place) is not None else _counters(counts))
+        total: LoadCounts = _sum(parts).replace(partial=partial)
+        return total
 
 
+GONE_AFTER = 300.0
+"""Seconds; whatever requests a router had when it fell silent have ended by then, or are lost."""
 NOTHING = LoadCounts(running=0, queued=0, arrivals=0, completions=0)
 
 

@@ -138,6 +138,8 @@ class LoadBlock(Model):
 
     @model_validator(mode="after")
     def _tells_the_load(self) -> Self:
+        if self.source is LoadKind.SCRAPE and self.preset is LoadPreset.TRITON:
+            raise ValueError("cannot scrape triton, whose metrics have a port of their own")
         if self.source is LoadKind.SCRAPE and self.preset is None:
             raise ValueError(f"needs a `preset` to be scraped: {_SERVER_WORDS}")
         missing = [name for name in _NEEDED if name not in self.queries.named()]

@@ -19,12 +19,14 @@ class LoadCounts(Message):
         running: Requests at a replica now, `queued` those that wait for one.
         arrivals: Requests since the source began to count, `completions` those that ended; they
             begin anew when the source does. None where a source cannot tell.
+        partial: There may be more, as a part of the source is silent.
     """
 
     running: float = Field(ge=0, allow_inf_nan=False)
     queued: float = Field(ge=0, allow_inf_nan=False)
     arrivals: float = Field(ge=0, allow_inf_nan=False)
     completions: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    partial: bool = False
 
 
 class RouterLoad(Message):

@@ -12,7 +12,7 @@ from garrison.router.access_log import Entry
 from garrison.router.answer import Answer
 from garrison.router.config import RouterConfig
 from garrison.router.control import Control
-from garrison.router.headers import check_token
+from garrison.router.headers import check_secret, check_token
 from garrison.router.incoming import ClientGone
 from garrison.router.metrics import RouterMetrics
 from garrison.router.proxy import BrokenOff, Proxy
@@ -36,6 +36,7 @@ class App:
         metrics: RouterMetrics,
     ) -> None:
         self._token = config.token
+        self._secret = config.secret
         self._proxy = proxy
         self._control = control
         self._routes = routes
@@ -69,10 +70,13 @@ class App:
             await answer.say(200, "text/plain", b"ok\n")
             return
         check_token(scope["headers"], self._token)
+        if path.startswith(b"/-/"):
+            check_secret(scope["headers"], self._secret)
         if path == b"/metrics" or path.startswith(b"/-/"):
             await self._control.serve(scope, receive, path.decode("ascii"), answer)
             return
         target = split_target(path, scope["query_string"])
+        self._control.note_request()
         await self._proxy.serve(scope, receive, target, answer, entry)
 
     async def _refuse(self, error: GarrisonError, answer: Answer, entry: Entry) -> None:

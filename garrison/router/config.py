@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from garrison.errors import InvalidSpec, Problem
-from garrison.settings import Settings
+from garrison.settings import Settings, router_secret
 
 MIB = 2**20
 
@@ -41,6 +41,8 @@ class RouterConfig:
         host: An IP address of this machine, or `localhost`.
         port: 0 takes a free one.
         token: What requests must bring, None for nothing.
+        secret: What workers bring beside it before they may tell and ask anything; None is for
+            tests alone.
         hold_seconds: How long a request waits for a replica.
         held_each: How many requests may wait for one deployment, `held_all` for all together.
         replay_bytes: So much of a body is kept to send it again, of all bodies `replay_bytes_all`.
@@ -55,6 +57,7 @@ class RouterConfig:
     host: str = "127.0.0.1"
     port: int = 8000
     token: str | None = field(default=None, repr=False)
+    secret: str | None = field(default=None, repr=False)
     hold_seconds: float = 300.0
     held_each: int = 1000
     held_all: int = 5000
@@ -76,6 +79,7 @@ def router_config(settings: Settings) -> RouterConfig:
         host=settings.router.host,
         port=settings.router.port,
         token=None if token is None else token.get_secret_value(),
+        secret=router_secret(settings),
         hold_seconds=settings.router.hold_seconds.total_seconds(),
     )
 

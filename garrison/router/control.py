@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import ValidationError
 from starlette.requests import Request
@@ -17,6 +20,10 @@ from garrison.router.routes import Routes
 
 ENDPOINTS = "/-/endpoints/"
 MOST_BODY = 2**20
+ASKED_WITHIN = 60.0
+"""Seconds; workers ask every router that they know of several times in that."""
+
+logger = logging.getLogger(__name__)
 
 
 class Control:
@@ -26,6 +33,19 @@ class Control:
         self._router = router
         self._routes = routes
         self._metrics = metrics
+        self._asked_at = asyncio.get_running_loop().time()
+        self._warned = False
+
+    def note_request(self) -> None:
+        """Warn once if requests come while no worker asks for their counts."""
+        silence = asyncio.get_running_loop().time() - self._asked_at
+        if silence > ASKED_WITHIN and not self._warned:
+            self._warned = True
+            logger.warning(
+                "no worker has asked this router for its counts for %.0f s, so its requests keep "
+                "no replica: list its address in `router.addresses` of the workers' settings",
+                silence,
+            )
 
     async def serve(self, scope: Scope, receive: Receive, path: str, answer: Answer) -> None:
         """Answer one request.
@@ -38,6 +58,7 @@ class Control:
         if method == "GET" and path == "/metrics":
             await answer.say(200, CONTENT_TYPE_LATEST, self._metrics.text())
         elif method == "GET" and path == "/-/load":
+            self._asked_at, self._warned = asyncio.get_running_loop().time(), False
             await _json(answer, self.load().model_dump_json())
         elif path.startswith(ENDPOINTS) and method in ("GET", "PUT"):
             name = path.removeprefix(ENDPOINTS)

@@ -13,6 +13,9 @@ Raw = tuple[bytes, bytes]
 TOKEN_HEADER = b"garrison-token"
 """Brings the router's token where `Authorization` is meant for the replica."""
 
+CONTROL_HEADER = b"garrison-control"
+"""Brings the secret by which the router knows workers."""
+
 IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"})
 
 _HOP_BY_HOP = frozenset(
@@ -28,7 +31,7 @@ _HOP_BY_HOP = frozenset(
         b"upgrade",
     }
 )
-_NEVER_SENT_ON = _HOP_BY_HOP | {b"expect", b"content-length", TOKEN_HEADER}
+_NEVER_SENT_ON = _HOP_BY_HOP | {b"expect", b"content-length", TOKEN_HEADER, CONTROL_HEADER}
 _FORWARDED = frozenset({b"x-forwarded-host", b"x-forwarded-proto", b"x-forwarded-prefix"})
 
 
@@ -97,6 +100,20 @@ def check_token(headers: Iterable[Raw], token: str | None) -> None:
     if token is None or any(_is_token(name, value, token) for name, value in headers):
         return
     raise Unauthorized("this router answers only who brings its token as Authorization: Bearer")
+
+
+def check_secret(headers: Iterable[Raw], secret: str | None) -> None:
+    """Check that it is a worker of the installation who asks.
+
+    Raises:
+        Unauthorized: It is not.
+    """
+    if secret is None:
+        return
+    for name, value in headers:
+        if name == CONTROL_HEADER and hmac.compare_digest(value, secret.encode()):
+            return
+    raise Unauthorized("what is below /-/ is for workers, who bring the installation's secret")
 
 
 def may_repeat(method: str, headers: Iterable[Raw]) -> bool:

@@ -27,6 +27,7 @@ from garrison.settings import (
     ProviderType,
     Settings,
     installation_id,
+    router_secret,
 )
 from garrison.workers.data_dir import prepare_data_dir
 from garrison.workers.main import Parts
@@ -63,6 +64,7 @@ def build_parts(settings: Settings, queues: Iterable[str] | None = None) -> Part
         installation=installation,
         provider_for=lambda name, other: _opened(adapter, name, other),
         routers=settings.router.reached_at,
+        router_secret=router_secret(settings),
         router_token=settings.router_token.get_secret_value() if settings.router_token else None,
     )
 

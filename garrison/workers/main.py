@@ -101,7 +101,7 @@ class Parts:
         queues: Which queues to serve, by name; all by default.
         installation: The id that machines are tagged with.
         provider_for: Opens a configured provider, by name, as another installation sees it.
-        routers: Addresses of all routers, and the token that they want to see.
+        routers: Addresses of all routers; `router_token` and `router_secret` open them.
     """
 
     settings: Settings
@@ -115,6 +115,7 @@ class Parts:
     provider_for: ProviderFor = _no_provider_for
     routers: tuple[str, ...] = ()
     router_token: str | None = None
+    router_secret: str | None = None
 
     def serves(self, queue: str) -> bool:
         """Whether this process hosts a queue."""
@@ -236,7 +237,7 @@ class Traffic:
 
 
 def _traffic(client: Client, parts: Parts, *, watch: bool) -> Traffic:
-    routers = Routers(parts.routers, token=parts.router_token)
+    routers = Routers(parts.routers, token=parts.router_token, secret=parts.router_secret)
     heartbeat = parts.settings.heartbeat_timeout
     if not watch:
         return Traffic(ManualLoads(), routers)

@@ -50,6 +50,7 @@ class World:
     rate: float = 0
     total: float = 0
     missing: bool = False
+    partial: bool = False
     silent: bool = False
     ready: bool = True
     targets: list[tuple[timedelta, int]] = field(default_factory=list)
@@ -98,7 +99,10 @@ class World:
         if self.missing:
             return {}
         counts = QUIET.replace(
-            running=self.rate, arrivals=self.total, completions=self.total - self.rate
+            running=self.rate,
+            arrivals=self.total,
+            completions=self.total - self.rate,
+            partial=self.partial,
         )
         return {one.id: counts for one in followed}
 
@@ -359,3 +363,39 @@ async def test_a_target_that_was_told_and_not_remembered_is_not_taken_back() -> 
 
     assert many > 1
     assert world.desired == many
+
+
+async def test_a_count_that_was_held_ends_without_a_wake_by_requests_of_that_time() -> None:
+    world = World(knobs())
+    world.request()
+    world.rate = 3
+    await world.run(minutes(5))
+    world.scale(0)
+    await world.run(minutes(10))
+    world.rate = 0
+    await world.run(minutes(20))
+    world.scale(None)
+    await world.run(minutes(40))
+
+    assert world.desired == 0
+    assert world.targets[-1][1] == 0
+    assert world.targets[-1][0] < minutes(6)
+
+
+async def test_while_a_router_is_silent_there_may_be_more_and_never_fewer() -> None:
+    world = World(knobs())
+    world.request()
+    await world.tick()
+    world.partial = True
+    world.rate = 40
+    await world.run(minutes(3))
+    more = world.desired
+    world.rate = 0
+    await world.run(minutes(60))
+    held = world.desired
+    world.partial = False
+    await world.run(minutes(90))
+
+    assert more > 1
+    assert held == more
+    assert world.desired == 0

@@ -90,7 +90,7 @@ def test_a_message_of_several_lines_reads_as_one() -> None:
     [
         pytest.param(
             {"demand": 4.2, "load_source": LoadKind.ROUTER},
-            "4.2 replicas needed, counted by the router",
+            "4.2 replicas needed when the count last changed, counted by the router",
             id="known",
         ),
         pytest.param(
@@ -98,7 +98,8 @@ def test_a_message_of_several_lines_reads_as_one() -> None:
         ),
         pytest.param(
             {"demand": 0.0, "load_source": LoadKind.SCRAPE, "autoscaled": False},
-            "0 replicas needed, by the replicas' own metrics; not followed",
+            "0 replicas needed when the count last changed, by the replicas' own metrics; "
+            "not followed",
             id="held",
         ),
         pytest.param({"autoscaled": False}, None, id="nothing to say"),

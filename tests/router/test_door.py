@@ -302,3 +302,27 @@ async def test_an_address_of_another_machine_is_refused() -> None:
     with pytest.raises(InvalidSpec, match=r"no address 192\.0\.2\.1"):
         async with Router.serving(RouterConfig(host="192.0.2.1", port=0, token=TOKEN), Book()):
             pass
+
+
+SPOOF = {"id": "llm", "uid": "u", "enabled": True, "desired": 1, "generation": 1}
+
+
+@pytest.mark.parametrize("secret", [None, "another"])
+async def test_who_is_no_worker_can_neither_tell_nor_ask(secret: str | None) -> None:
+    headers = {} if secret is None else {"garrison-control": secret}
+    async with routing(secret="of the installation") as stage:
+        told = await stage.client.put("/-/endpoints/llm", json=SPOOF, headers=headers)
+        asked = await stage.client.get("/-/load", headers=headers)
+        health = await stage.client.get("/-/healthz")
+
+    assert (told.status_code, asked.status_code, health.status_code) == (401, 401, 200)
+    assert told.json()["error"]["code"] == "unauthorized"
+
+
+async def test_a_worker_brings_the_secret() -> None:
+    headers = {"garrison-control": "of the installation"}
+    async with routing(secret="of the installation") as stage:
+        told = await stage.client.put("/-/endpoints/llm", json=SPOOF, headers=headers)
+        asked = await stage.client.get("/-/load", headers=headers)
+
+    assert (told.status_code, asked.status_code) == (200, 200)

@@ -167,13 +167,14 @@ def test_a_data_directory_that_cannot_be_is_refused_with_the_remedy(
 
 MAKERS = """
 import multiprocessing
-import sys
+import os, sys
 from pathlib import Path
 from garrison.workers.assemble import load_or_create_ssh_key
 
 def make(gate):
     gate.wait()
-    print(load_or_create_ssh_key(Path(sys.argv[1])).get_fingerprint(), flush=True)
+    found = load_or_create_ssh_key(Path(sys.argv[1])).get_fingerprint()
+    os.write(1, (found + "\\n").encode())  # in one piece, as others write too
 
 fork = multiprocessing.get_context("fork")  # three that have imported everything
 gate = fork.Barrier(3)

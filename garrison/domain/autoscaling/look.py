@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from garrison.domain.autoscaling.decision import FIRST_BOOT, Decision, Observation, decide
@@ -9,6 +10,7 @@ from garrison.models.autoscale import AutoscaleState
 from garrison.models.deployment import LoadKind
 from garrison.models.load import Followed, LoadCounts, LoadMemory, TargetChanged
 
+PARTIAL = "hold: a router is silent, and may have requests"
 TELL_AGAIN = timedelta(minutes=1)
 """A target that was told and is still not wanted was lost; it is told again."""
 
@@ -27,8 +29,13 @@ def look(
     known = _take_over(followed, memory)
     if _is_asleep(followed):
         # Nobody decides; what was seen before says nothing when somebody does again.
-        return known.replace(state=known.state.replace(blind=True)), None
+        anew = {"blind": True, "arrivals": None, "completions": None}
+        return known.replace(state=known.state.replace(**anew)), None
     decision, state = decide(followed.autoscale, known.state, _observe(followed, counts, now))
+    if counts is not None and counts.partial and decision.target < followed.desired:
+        # What is known asks for fewer; what is not known may not.
+        decision = replace(decision, target=followed.desired, reason=PARTIAL)
+        state = state.replace(target=followed.desired)
     remembered: LoadMemory = known.replace(state=state)
     if not _is_news(followed, known, decision.target, now):
         return remembered, None

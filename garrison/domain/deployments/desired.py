@@ -41,6 +41,8 @@ def decide_desired(wishes: Wishes) -> Desired:
         return Desired(0, "it is being deleted")
     if not wishes.enabled:
         return Desired(0, f"disabled{_by(wishes.enabled_by)}")
+    if wishes.autoscale.max_replicas == 0:
+        return Desired(0, "off: max_replicas is 0")
     if wishes.fixed is not None:
         return _bounded(wishes.fixed, f"scaled to {wishes.fixed}{_by(wishes.fixed_by)}", wishes)
     least = floor_of(wishes.autoscale)

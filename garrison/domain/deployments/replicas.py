@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from garrison.domain.deployments.life import add_event
 from garrison.domain.resource_ids import deployment_workflow_id
 from garrison.models.deployment_state import DeploymentState, PoolTalk, Replica, Run, RunState
 from garrison.models.group import Node, WorkloadState, WorkloadStatus
@@ -310,13 +311,17 @@ def _take_placement(state: DeploymentState, pool: str, placement: Placement, now
         placement = placement.model_copy(update={"node": bare})
     replica = change(state, replica.id, placement=placement)
     node = node_of(replica)
+    restarts = _restarts_by_nodes(replica, placement.workload)
+    if restarts["node_restarts"] > replica.node_restarts:
+        text = "its process had ended, and was started again on its node"
+        add_event(state, "ReplicaRestarted", text, now=now, about=replica.id)
     run = _surviving(replica.run, placement, node)
     change(
         state,
         replica.id,
         run=run,
         placed=replica.placed or node is not None,
-        **_restarts_by_nodes(replica, placement.workload),
+        **restarts,
         waiting_since=None if has_place(replica) else replica.waiting_since or now,
         trouble=replica.trouble if run is not None or node is None else None,
     )
